@@ -1,0 +1,83 @@
+"""From a workload and a schedule to a program."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+
+from dbo_sched.errors import DboSchedError, ScheduleError
+from dbo_sched.layers import COMMUNICATOR, buffers_of, layers_of
+from dbo_sched.lifetimes import place_memory
+from dbo_sched.plan import AnyCommand, Communicator, Plan, Program, check
+from dbo_sched.registry import OptionValue, Schedule, get_schedule
+from dbo_sched.weave import UBatch, link, weave
+from dbo_sched.workload import Workload, check_workload, split
+
+
+def build_program(
+    workload: Workload,
+    schedule: str | Schedule,
+    *,
+    ubatches: int | None = None,
+    options: Mapping[str, OptionValue] | None = None,
+) -> Program:
+    """The program that ``schedule`` makes of one step of ``workload``.
+
+    ``ubatches`` is the number of parts that each rank's batch is split into, by default the least
+    that the schedule takes. All ranks hold the same batch, so one plan covers them.
+
+    Raises:
+        InputError: an unknown schedule or option, an impossible workload or number of ubatches.
+        ScheduleError: the schedule function raises, or its ubatches yield unequally often.
+    """
+    if isinstance(schedule, str):
+        schedule = get_schedule(schedule)
+    number = schedule.least if ubatches is None else ubatches
+    schedule.check_ubatches(number)
+    values = schedule.read_options(options or {})
+    check_workload(workload)
+
+    slices = split(workload.sequences, number)
+    parts = [UBatch(u, part.tokens, layers_of(workload, u, part)) for u, part in enumerate(slices)]
+    link(parts)
+    commands = _run(schedule, parts, values)
+    layers = [layer for part in parts for layer in part.layers]
+    ops = {op.id: op for layer in layers for op in layer.ops}
+    buffers = {buffer.id: buffer for layer in layers for buffer in buffers_of(workload, layer)}
+    commands, owned = place_memory(commands, ops, buffers)
+    program = Program(
+        schedule=schedule.name,
+        options=values,
+        ranks=workload.deployment.ep,
+        workload=workload,
+        comms=(Communicator(id=COMMUNICATOR),),
+        plans=(
+            Plan(
+                ranks=tuple(range(workload.deployment.ep)),
+                ubatches=slices,
+                buffers=owned,
+                ops=tuple(ops.values()),
+                commands=commands,
+            ),
+        ),
+    )
+    check(program, f"schedule '{schedule.name}'")
+    return program
+
+
+def _run(
+    schedule: Schedule, parts: list[UBatch], values: Mapping[str, OptionValue]
+) -> tuple[AnyCommand, ...]:
+    """Run the schedule function for every ubatch; whatever it raises names its own line."""
+    try:
+        threads = [schedule.function(part, **values) for part in parts]
+        return weave(parts, threads, stage_offset=schedule.stage_offset)
+    except DboSchedError:
+        raise
+    except Exception as error:  # the function is the user's and may raise anything
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise ScheduleError(
+            f"schedule '{schedule.name}' raised {type(error).__name__}: {error}",
+            where=f"{frame.filename}, line {frame.lineno}",
+            mend="mend the schedule function",
+        ) from error

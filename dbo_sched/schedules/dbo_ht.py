@@ -1,0 +1,41 @@
+"""vLLM's dual batch overlap over DeepEP HT, as it is since vllm-project/vllm#38451."""
+
+from dbo_sched.registry import schedule
+from dbo_sched.weave import Steps, UBatch
+
+
+@schedule("dbo-ht")
+def dbo_ht(u: UBatch) -> Steps:
+    """vLLM's dual batch overlap over DeepEP HT; each event is captured before the hand-over.
+
+    Source: vLLM 0.33 (#38451). Overlap pairs: D0 beside A1, D1 beside G0, C0 beside G1, C1 beside
+    the shared experts and the next A0.
+
+    Steady period per layer, n ubatches, unit costs: n (A + G + S), the compute stream's work,
+    where communication hides; with two ubatches and no shared experts never less than
+    A + A + G + C + K, the way through ubatch 0.
+    """
+    for layer in u.layers:
+        u.launch(layer.attention)
+        if layer.dense:
+            u.launch(layer.mlp)
+            continue
+        u.launch(layer.gate)
+        routed = u.record("compute", "routed")
+        yield
+        u.wait(routed, "a2a")
+        u.launch(layer.dispatch, "a2a")  # the host blocks until the counts have arrived
+        u.wait(u.record("a2a", "dispatched"), "compute")
+        u.launch(layer.experts)
+        computed = u.record("compute", "computed")
+        yield
+        u.wait(computed, "a2a")
+        u.launch(layer.combine, "a2a")
+        combined = u.record("a2a", "combined")
+        u.launch(layer.shared_experts)
+        u.wait(combined, "comm")
+        u.launch(layer.output_copy, "comm")
+        copied = u.record("comm", "copied")
+        yield
+        u.wait(copied, "compute")
+        u.launch(layer.merge)

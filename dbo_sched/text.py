@@ -1,0 +1,367 @@
+"""The text form of a program: one thing or command a line, made to be written by hand and diffed.
+
+A file is a ``program`` line, then declarations and commands in any sensible order; ``#`` starts a
+comment. Fields at their default are left out, names use ``-`` for ``_``, flags stand alone::
+
+    program v1 schedule=by-hand ranks=2
+    comm ep
+    op a kind=attention ns=run:1000
+    op d kind=dispatch comm=ep sms=20 blocks-host ns=layout:300,notify:1000,data:6000
+    u0 launch a compute
+    u0 record routed compute
+    u0 wait routed a2a
+    u0 launch d a2a
+
+A program with several plans has a ``plan`` line before each; with one plan that covers all ranks
+the line may be left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from dbo_sched.errors import InputError
+from dbo_sched.models import Model
+from dbo_sched.plan import (
+    COMMANDS,
+    AnyCommand,
+    Buffer,
+    Communicator,
+    Op,
+    Plan,
+    Program,
+    Stream,
+    check,
+    check_version,
+    rank_spans,
+)
+from dbo_sched.structs import Frozen
+from dbo_sched.workload import Deployment, Slice
+
+_VERBS = {str(command.__struct_config__.tag): command for command in COMMANDS}
+_OPERANDS = {
+    verb: [name for name in command.__struct_fields__ if name != "turn"]
+    for verb, command in _VERBS.items()
+}
+_COMMAND = re.compile(r"u(\d+)")
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+# Writing
+
+
+def to_text(program: Program) -> str:
+    """The text form; :func:`from_text` gives the same program back."""
+    return "\n".join(_lines(program)) + "\n"
+
+
+def _lines(program: Program) -> Iterator[str]:
+    head = {"schedule": program.schedule} if program.schedule else {}
+    yield " ".join([f"program v{program.version}", *_pairs({**head, "ranks": program.ranks})])
+    for key, value in program.options.items():
+        yield f"option {key}={_option_text(value)}"
+    if program.workload is not None:
+        yield _line("model", program.workload.model)
+        yield _line("deployment", program.workload.deployment)
+        yield " ".join(["batch", *_pairs({"sequences": program.workload.sequences})])
+    yield from (_line("stream", stream) for stream in program.more_streams)
+    yield from (_line("comm", comm) for comm in program.comms)
+    for plan in program.plans:
+        if len(program.plans) > 1 or plan.captured or plan.ranks != tuple(range(program.ranks)):
+            yield f"plan ranks={rank_spans(plan.ranks)}" + " captured" * plan.captured
+        yield from (_line("ubatch", part) for part in plan.ubatches)
+        names = [buffer.id for buffer in plan.buffers] + [op.id for op in plan.ops]
+        width = max(map(len, names), default=0)
+        yield from (_line("buffer", buffer, width) for buffer in plan.buffers)
+        yield from (_line("op    ", op, width) for op in plan.ops)
+        yield from command_lines(plan.commands)
+
+
+def command_lines(commands: Iterable[AnyCommand]) -> Iterator[str]:
+    """The lines of some commands, operands aligned."""
+    rows = [
+        (f"u{command.turn}", verb, *(getattr(command, name) for name in _OPERANDS[verb]))
+        for command in commands
+        for verb in (str(command.__struct_config__.tag),)
+    ]
+    width = max((len(row[2]) for row in rows if len(row) > 3), default=0)
+    for turn, verb, *operands in rows:
+        first = operands[0].ljust(width) if len(operands) > 1 else "".join(operands)
+        yield "  ".join([turn, verb.ljust(9), first, *operands[1:]]).rstrip()
+
+
+def _line(word: str, thing: Frozen, width: int = 0) -> str:
+    fields = {
+        field.name: getattr(thing, field.name)
+        for field in msgspec.structs.fields(thing)
+        if getattr(thing, field.name) != field.default
+    }
+    name = [fields.pop("id").ljust(width)] if "id" in fields else []
+    return " ".join([word, *name, *_pairs(fields)]).rstrip()
+
+
+def _pairs(fields: dict[str, Any]) -> list[str]:
+    return [
+        key.replace("_", "-") if value is True else f"{key.replace('_', '-')}={_write(key, value)}"
+        for key, value in fields.items()
+    ]
+
+
+def _write(key: str, value: Any) -> str:
+    if key == "sequences":
+        return ",".join(f"{new}+{context}" for new, context in value)
+    if key == "ns":
+        return ",".join(f"{phase}:{ns}" for phase, ns in value.items())
+    if key == "follows":
+        return f"{value.producer}/{value.tiles}/{value.threshold}"
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _option_text(value: str | int | float | bool) -> str:
+    bare = isinstance(value, str) and re.fullmatch(r"[\w.-]+", value) and _option(value) == value
+    return str(value) if bare else json.dumps(value).replace(" ", r"\u0020").replace("#", r"\u0023")
+
+
+# Reading
+
+
+def from_text(text: str | Iterable[str], where: str = "program") -> Program:
+    """Parse and check the text form, given whole or line by line.
+
+    Raises:
+        InputError: naming the line and the word, or the id that is unknown or given twice.
+    """
+    reader = _Reader(where)
+    for number, line in enumerate(text.splitlines() if isinstance(text, str) else text, start=1):
+        words = line.split("#", 1)[0].split()
+        if words:
+            reader.read(number, words)
+    return reader.program()
+
+
+class _Reader:
+    """Collects lines; ``program`` puts them together."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.line = 0
+        self.head: dict[str, Any] | None = None
+        self.options: dict[str, str | int | float | bool] = {}
+        self.workload: dict[str, Any] = {}
+        self.streams: list[Stream] = []
+        self.comms: list[Communicator] = []
+        self.plans: list[dict[str, Any]] = []
+        self.lines: dict[tuple[int, str], int] = {}
+
+    def read(self, number: int, words: list[str]) -> None:
+        self.line = number
+        word, rest = words[0], words[1:]
+        if self.head is None and word != "program":
+            raise self.error(f"begins with '{word[:40]}'", "begin with a line like: program v1")
+        match word:
+            case "program":
+                self.read_head(rest)
+            case "option":
+                self.options.update(self.fields((), rest, read=lambda _, value: _option(value)))
+            case "model":
+                self.workload["model"] = self.struct(Model, rest)
+            case "deployment":
+                self.workload["deployment"] = self.struct(Deployment, rest)
+            case "batch":
+                self.workload.update(self.fields(("sequences",), rest))
+            case "stream":
+                self.streams.append(self.named(Stream, rest, 0))
+            case "comm":
+                self.comms.append(self.named(Communicator, rest, 0))
+            case "plan":
+                fields = self.fields(
+                    ("ranks", "captured"), rest, read=lambda _, value: _ranks(value)
+                )
+                self.new_plan(fields.get("ranks"), captured=fields.get("captured", False))
+            case "ubatch":
+                self.plan()["ubatches"].append(self.struct(Slice, rest))
+            case "buffer":
+                self.plan()["buffers"].append(self.named(Buffer, rest))
+            case "op":
+                self.plan()["ops"].append(self.named(Op, rest))
+            case _:
+                self.read_command(word, rest)
+
+    def error(self, what: str, mend: str) -> InputError:
+        return InputError(what, where=f"{self.where}, line {self.line}", mend=mend)
+
+    def read_head(self, rest: list[str]) -> None:
+        if self.head is not None:
+            raise self.error("a second program line", "keep one program a file")
+        if not rest or not re.fullmatch(r"v\d{1,9}", rest[0]):
+            raise self.error("no format version", "begin with: program v1")
+        check_version(int(rest[0][1:]), f"{self.where}, line {self.line}")
+        self.head = self.fields(("schedule", "ranks"), rest[1:])
+
+    def read_command(self, word: str, rest: list[str]) -> None:
+        turn = _COMMAND.fullmatch(word)
+        if turn is None:
+            raise self.error(
+                f"'{word[:40]}' begins no known line",
+                "begin with program, option, model, deployment, batch, stream, comm, plan, ubatch, "
+                "buffer, op, or a command such as 'u0 launch OP STREAM'",
+            )
+        verb = rest[0] if rest else ""
+        if verb not in _VERBS:
+            raise self.error(f"'{verb[:40]}' is no command", f"use one of {', '.join(_VERBS)}")
+        operands = _OPERANDS[verb]
+        if len(rest) - 1 != len(operands) and not (verb == "launch" and len(rest) == 2):
+            wanted = " ".join([word, verb, *(name.upper() for name in operands)])
+            raise self.error(f"{verb} has {len(rest) - 1} operands", f"write: {wanted}")
+        commands = self.plan()["commands"]
+        self.lines[len(self.plans) - 1, f"command {len(commands)}"] = self.line
+        values = dict(zip(operands, rest[1:], strict=False))
+        commands.append(_VERBS[verb](turn=int(turn[1]), **values))
+
+    def plan(self) -> dict[str, Any]:
+        if not self.plans:
+            self.new_plan(None, captured=False)
+        return self.plans[-1]
+
+    def new_plan(self, ranks: Any, *, captured: bool) -> None:
+        parts = ("ubatches", "buffers", "ops", "commands")
+        self.plans.append({"ranks": ranks, "captured": captured, **{part: [] for part in parts}})
+
+    def named(self, kind: type[T], rest: list[str], plan: int | None = None) -> T:
+        noun = "comm" if kind is Communicator else kind.__name__.lower()
+        if not rest or "=" in rest[0]:
+            raise self.error(f"the {noun} has no name", f"write: {noun} NAME key=value ...")
+        number = max(len(self.plans) - 1, 0) if plan is None else plan
+        self.lines.setdefault((number, f"{noun} '{rest[0]}'"), self.line)
+        return self.struct(kind, rest[1:], id=rest[0])
+
+    def struct(self, kind: type[T], words: list[str], **more: str) -> T:
+        fields = self.fields(kind.__struct_fields__, words) | more
+        try:
+            return msgspec.convert(fields, kind, strict=False)
+        except msgspec.ValidationError as error:
+            raise self.error(str(error), "mend the field that the path names") from None
+
+    def fields(
+        self, known: Iterable[str], words: list[str], read: Callable[[str, str], Any] | None = None
+    ) -> dict[str, Any]:
+        """``key=value`` words and flags as a dict; keys in ``known``, any where it is empty."""
+        known = set(known)
+        fields: dict[str, Any] = {}
+        for word in words:
+            name, equals, value = word.partition("=")
+            key = name.replace("-", "_")
+            if known and (key not in known or key == "id"):
+                names = ", ".join(sorted(n.replace("_", "-") for n in known - {"id"}))
+                raise self.error(f"field '{name[:40]}' is not known", f"use one of: {names}")
+            if key in fields:
+                raise self.error(f"field '{name}' is given twice", "delete one")
+            if equals and key in _FLAGS:
+                raise self.error(f"flag '{name}' is given a value", f"write just: {name}")
+            if not equals and key not in _FLAGS:
+                raise self.error(f"field '{name[:40]}' has no value", f"write: {name[:40]}=VALUE")
+            try:
+                fields[key] = (read or _read)(key, value) if equals else True
+            except ValueError:
+                raise self.error(
+                    f"field '{name}' has value '{value[:60]}'", _HINTS.get(key, "mend the value")
+                ) from None
+        return fields
+
+    def program(self) -> Program:
+        if self.head is None:
+            raise InputError("empty", where=self.where, mend="begin with a line like: program v1")
+        workload = {"model": "model", "deployment": "deployment", "sequences": "batch"}
+        missing = [line for field, line in workload.items() if field not in self.workload]
+        if self.workload and missing:
+            raise InputError(
+                f"the workload has no {' and no '.join(missing)} line",
+                where=self.where,
+                mend="give model, deployment and batch lines, or none of them",
+            )
+        head = {"ranks": 1, **self.head, "options": self.options}
+        self.line = 1
+        program = self.struct_of_program(head)
+        check(program, self.where, self.lines)
+        return program
+
+    def struct_of_program(self, head: dict[str, Any]) -> Program:
+        try:
+            ranks = msgspec.convert(head["ranks"], int, strict=False)
+            everyone = tuple(range(ranks))
+            plans = [
+                {**plan, "ranks": everyone if plan["ranks"] is None else plan["ranks"]}
+                for plan in self.plans or [{"ranks": None}]
+            ]
+            return msgspec.convert(
+                {
+                    **head,
+                    "workload": self.workload or None,
+                    "more_streams": tuple(self.streams),
+                    "comms": tuple(self.comms),
+                    "plans": [msgspec.convert(plan, Plan, strict=False) for plan in plans],
+                },
+                Program,
+                strict=False,
+            )
+        except msgspec.ValidationError as error:
+            raise self.error(str(error), "mend the field that the path names") from None
+
+
+_FLAGS = ("blocks_host", "captured")
+
+_HINTS = {
+    "sequences": "write new+context for each sequence, as in 4096+0,2048+1024",
+    "ns": "write phase:nanoseconds, as in layout:300,notify:1000,data:6000",
+    "follows": "write producer/tiles/threshold, as in L0.u0.experts/64/8",
+    "ranks": "write ranks as in 0-3,7",
+}
+
+
+def _read(key: str, value: str) -> Any:
+    """The value of a word, shaped for its field; msgspec turns digits into integers."""
+    if key == "sequences":
+        pairs = [pair.split("+") for pair in value.split(",") if value]
+        return [(int(new), int(context)) for new, context in pairs]
+    if key == "ns":
+        phases = [entry.split(":") for entry in value.split(",")]
+        ns = {phase: int(time) for phase, time in phases}
+        if len(ns) != len(phases):
+            raise ValueError
+        return ns
+    if key == "follows":
+        producer, tiles, threshold = value.split("/")
+        return {"producer": producer, "tiles": int(tiles), "threshold": int(threshold)}
+    if key in ("reads", "writes"):
+        return value.split(",")
+    return value
+
+
+def _ranks(value: str) -> list[int]:
+    ranks: list[int] = []
+    for run in value.split(","):
+        first, _, last = run.partition("-")
+        span = range(int(first), int(last or first) + 1)
+        if not span or len(span) > 1_000_000:
+            raise ValueError
+        ranks.extend(span)
+    return ranks
+
+
+def _option(value: str) -> str | int | float | bool:
+    if value in ("true", "false"):
+        return value == "true"
+    if value.startswith('"'):
+        return str(json.loads(value))
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value

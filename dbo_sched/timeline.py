@@ -1,0 +1,118 @@
+"""What a backend answers: when each kernel ran, when the host was busy, what waited for what.
+
+Predicted and measured timelines have the same shape, so that they can be laid over each other and
+every metric means the same for both. Times are integer nanoseconds from the step's common start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from dbo_sched.errors import InputError
+from dbo_sched.structs import Frozen
+
+HOST = "host"
+"""The lane of the host's own spans."""
+
+
+class Span(Frozen, frozen=True, kw_only=True):
+    """One kernel on a stream of one rank, or one stretch of its host (``stream`` is ``host``).
+
+    ``phase`` is ``layout``, ``notify`` or ``data`` for a collective, the kernel's name otherwise;
+    for the host ``launch``, ``record``, ``wait``, ``block``, ``resume`` or ``hand-over``.
+    ``origin`` says where the duration came from. ``comm`` is a collective's
+    communicator; but for ``layout``, its spans meet those of the same op and phase on other ranks.
+    """
+
+    op: str
+    kind: str
+    phase: str
+    layer: int
+    ubatch: int
+    rank: int
+    stream: str
+    start_ns: int
+    end_ns: int
+    origin: str = ""
+    comm: str | None = None
+
+
+class Edge(Frozen, frozen=True, kw_only=True):
+    """An event wait: ``event`` was done at ``recorded_ns``, the stream went on at ``passed_ns``."""
+
+    event: str
+    rank: int
+    from_stream: str
+    recorded_ns: int
+    to_stream: str
+    passed_ns: int
+
+
+class Header(Frozen, frozen=True, kw_only=True):
+    """Where a timeline comes from.
+
+    ``clock_error_ns`` bounds how far two ranks' clocks may be apart. ``represents`` maps each rank
+    in the timeline to the ranks that behave exactly like it. ``notes`` are what a reader must know
+    before trusting the numbers.
+    """
+
+    backend: str
+    versions: dict[str, str]
+    program_hash: str
+    schedule: str
+    clock_error_ns: int = 0
+    represents: dict[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    command: str = ""
+
+
+class Timeline(Frozen, frozen=True, kw_only=True):
+    """One step of one program. GPU and host ``spans`` are in order of rank and start."""
+
+    header: Header
+    spans: tuple[Span, ...]
+    edges: tuple[Edge, ...] = ()
+
+    @property
+    def ranks(self) -> list[int]:
+        """Ranks in the timeline."""
+        return sorted(self.header.represents)
+
+    @property
+    def makespan_ns(self) -> int:
+        """The step: from the common start to the end of the last GPU span."""
+        return max((span.end_ns for span in self.gpu()), default=0)
+
+    def gpu(self, rank: int | None = None) -> Iterator[Span]:
+        """Kernels, of one rank or of all."""
+        return (s for s in self.spans if s.stream != HOST and rank in (None, s.rank))
+
+    def host(self, rank: int | None = None) -> Iterator[Span]:
+        """Host spans, of one rank or of all."""
+        return (s for s in self.spans if s.stream == HOST and rank in (None, s.rank))
+
+    def _repr_png_(self) -> bytes:
+        from dbo_sched.plot import timeline_png
+
+        return timeline_png([self])
+
+
+def to_json(timeline: Timeline) -> bytes:
+    """The JSON form."""
+    return msgspec.json.encode(timeline)
+
+
+def from_json(data: bytes, where: str) -> Timeline:
+    """Parse the JSON form.
+
+    Raises:
+        InputError: naming the JSON path that does not fit.
+    """
+    try:
+        return msgspec.json.decode(data, type=Timeline)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InputError(
+            f"not a timeline: {error}", where=where, mend="give a file that simulate wrote"
+        ) from None

@@ -1,0 +1,131 @@
+"""Runs the ubatches' schedule functions in turn and weaves what they emit into one host order."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from typing import TypeAlias
+
+from dbo_sched.errors import ScheduleError
+from dbo_sched.layers import Layer
+from dbo_sched.plan import AnyCommand, Guard, HostWait, Launch, Op, Record, Wait, Yield
+
+Steps: TypeAlias = Generator[None, None, None]
+"""What a schedule returns: each ``yield`` hands the host to the next ubatch."""
+
+
+class UBatch:
+    """What a schedule function works on: the layers of one ubatch, and the verbs to order them.
+
+    Events are named after the layer of the op that the ubatch launched last, ``L3.u0.routed``.
+    """
+
+    def __init__(self, index: int, tokens: int, layers: tuple[Layer, ...]) -> None:
+        self.index = index
+        self.tokens = tokens
+        self.layers = layers
+        self.next = self
+        self.commands: list[AnyCommand] = []
+        self._layer: int | None = None
+        self._deferred: tuple[Op, str] | None = None
+
+    def launch(self, op: Op | None, stream: str = "compute") -> None:
+        """Put an op on a stream; nothing where the layer does not have the op."""
+        if op is not None:
+            self._layer = op.layer
+            self._emit(Launch(turn=self.index, op=op.id, stream=stream))
+
+    def record(self, stream: str, name: str) -> str:
+        """Record an event at the stream's tail; returns the event's full name."""
+        layer = "" if self._layer is None else f"L{self._layer}."
+        event = f"{layer}u{self.index}.{name}"
+        self._emit(Record(turn=self.index, event=event, stream=stream))
+        return event
+
+    def wait(self, event: str, stream: str) -> None:
+        """Make a stream wait for the event's latest record."""
+        self._emit(Wait(turn=self.index, event=event, stream=stream))
+
+    def host_wait(self, event: str) -> None:
+        """Block the host until the event's latest record is done."""
+        self._emit(HostWait(turn=self.index, event=event))
+
+    def guard(self, buffer: str, stream: str) -> None:
+        """Keep a buffer alive until the stream's present tail is done; adds no order."""
+        self._emit(Guard(turn=self.index, buffer=buffer, stream=stream))
+
+    def defer(self, op: Op | None, stream: str = "compute") -> None:
+        """Leave an op in the next ubatch's slot, for that one to launch (vLLM's receive hook).
+
+        Raises:
+            ScheduleError: the slot still holds an op.
+        """
+        if op is None:
+            return
+        if self.next._deferred is not None:
+            raise ScheduleError(
+                f"ubatch {self.index} defers '{op.id}' while '{self.next._deferred[0].id}' still "
+                f"lies in the slot of ubatch {self.next.index}",
+                mend="call u.run_deferred() in every ubatch between two u.defer(...)",
+            )
+        self.next._deferred = (op, stream)
+
+    def run_deferred(self) -> None:
+        """Launch the op that the ubatch before left in this one's slot, if any."""
+        if self._deferred is not None:
+            (op, stream), self._deferred = self._deferred, None
+            self._emit(Launch(turn=self.index, op=op.id, stream=stream))
+
+    def hand_over(self) -> None:
+        """Note that the host goes to the next ubatch; the weaver calls it at every ``yield``."""
+        self._emit(Yield(turn=self.index))
+
+    def _emit(self, command: AnyCommand) -> None:
+        self.commands.append(command)
+
+
+def link(ubatches: list[UBatch]) -> None:
+    """Close the ring: each ubatch knows the next one, the last one the first."""
+    for u, ubatch in enumerate(ubatches):
+        ubatch.next = ubatches[(u + 1) % len(ubatches)]
+
+
+def weave(
+    ubatches: list[UBatch], threads: Iterable[Steps | None], *, stage_offset: int = 0
+) -> tuple[AnyCommand, ...]:
+    """One host order from the ubatches' threads: round after round, each up to its next yield.
+
+    ``threads[i]`` is what the schedule function returned for ``ubatches[i]``: a generator, or
+    ``None`` for a plain function, which has emitted everything already. Ubatch i starts i x
+    ``stage_offset`` rounds late. A deferred op left in a slot is launched when its ubatch ends.
+
+    Raises:
+        ScheduleError: the ubatches do not yield equally often, so that one would wait for ever.
+    """
+    woven: list[AnyCommand] = []
+    live = dict(enumerate(threads))
+    stages = dict.fromkeys(live, 0)
+    clock = 0
+    while live:
+        for u in list(live):
+            if clock < u * stage_offset:
+                continue
+            ubatch, thread = ubatches[u], live[u]
+            try:
+                if thread is None:
+                    raise StopIteration
+                next(thread)
+                stages[u] += 1
+                ubatch.hand_over()
+            except StopIteration:
+                ubatch.run_deferred()
+                del live[u]
+            woven.extend(ubatch.commands)
+            ubatch.commands.clear()
+        clock += 1
+    if len(set(stages.values())) > 1:
+        counts = ", ".join(f"ubatch {u} {n} times" for u, n in stages.items())
+        raise ScheduleError(
+            f"the ubatches yield unequally often: {counts}",
+            mend="yield at the same places whatever the ubatch holds",
+        )
+    return tuple(woven)

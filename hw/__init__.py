@@ -1,0 +1,1 @@
+"""The hw backend: runs a plan on GPUs."""

@@ -1,0 +1,102 @@
+"""The backend ``sim``: predicts the timeline of a program with the SimPy model."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+
+from dbo_sched.errors import InputError
+from dbo_sched.plan import Program, check, ranks_text
+from dbo_sched.timeline import Header, Timeline
+from sim.costs import Costs
+from sim.costs.choose import load_costs
+from sim.engine import Model
+from sim.settings import EAGER_HOST, Gpu, Host, check_settings, default_gpu
+
+
+class SimBackend:
+    """Predicts timelines.
+
+    Args:
+        costs: a cost model, or its name: ``fixed`` or ``auto`` (sim.costs.choose).
+        host: host costs; by default those of eager PyTorch, one thread.
+        gpu: SMs, hardware queues and latencies; by default those of the program's system.
+        skew_ns: how late each rank's host starts; ranks not named start at 0.
+        collapse: simulate identical ranks once. The timeline says which ranks one stands for.
+        limit_ns: give up when the model still runs at this time.
+    """
+
+    name = "sim"
+
+    def __init__(
+        self,
+        costs: Costs | str = "auto",
+        *,
+        host: Host = EAGER_HOST,
+        gpu: Gpu | None = None,
+        skew_ns: Mapping[int, int] | None = None,
+        collapse: bool = True,
+        limit_ns: int | None = None,
+    ) -> None:
+        self.costs = load_costs(costs) if isinstance(costs, str) else costs
+        self.host, self.gpu = host, gpu
+        self.skew_ns = dict(skew_ns or {})
+        self.collapse, self.limit_ns = collapse, limit_ns
+
+    def run(self, program: Program, steps: int = 1) -> list[Timeline]:
+        """The timelines of ``steps`` steps; the model is deterministic, so they are all equal.
+
+        Raises:
+            InputError: a malformed program, an op without a duration, an impossible setting.
+            DeadlockError: the program stops with work left.
+            TimeLimitError: it still runs at ``limit_ns``.
+        """
+        check(program)
+        if steps < 1:
+            raise InputError(f"{steps} steps", where="sim", mend="ask for at least one")
+        gpu = default_gpu(program) if self.gpu is None else self.gpu
+        check_settings(self.host, gpu)
+        represents = self._classes(program)
+        starts = {rank: self.skew_ns.get(rank, 0) for rank in represents}
+        spans, edges = Model(program, self.costs, self.host, gpu, starts).run(self.limit_ns)
+        header = Header(
+            backend=self.name,
+            versions={
+                "dbo-sched": version("dbo-sched"),
+                "simpy": version("simpy"),
+                "python": platform.python_version(),
+            },
+            program_hash=program.hash,
+            schedule=program.schedule,
+            represents=represents,
+            notes=self.costs.notes(program) + _contention_note(gpu),
+        )
+        return [Timeline(header=header, spans=spans, edges=edges)] * steps
+
+    def _classes(self, program: Program) -> dict[int, tuple[int, ...]]:
+        """Which rank to simulate for which ranks: same plan, same start."""
+        unknown = sorted(rank for rank in self.skew_ns if not 0 <= rank < program.ranks)
+        late = [ns for ns in self.skew_ns.values() if ns < 0]
+        if unknown or late:
+            what = (
+                f"{ranks_text(unknown)} does not exist" if unknown else f"a start at {late[0]} ns"
+            )
+            raise InputError(
+                what, where="skew", mend=f"name ranks 0 to {program.ranks - 1}, times from 0 up"
+            )
+        if not self.collapse:
+            return {rank: (rank,) for rank in range(program.ranks)}
+        classes: dict[tuple[int, int], list[int]] = {}
+        for number, plan in enumerate(program.plans):
+            for rank in sorted(plan.ranks):
+                classes.setdefault((number, self.skew_ns.get(rank, 0)), []).append(rank)
+        return {ranks[0]: tuple(ranks) for ranks in classes.values()}
+
+
+def _contention_note(gpu: Gpu) -> tuple[str, ...]:
+    if gpu.contention == "none":
+        return ("no contention for SMs: every kernel runs as if alone on the GPU",)
+    return (
+        "contention for SMs is uncalibrated: CTAs in whole waves, no shared bandwidth or clock",
+    )

@@ -1,0 +1,51 @@
+"""Durations written on the ops themselves (``ns=``)."""
+
+from __future__ import annotations
+
+from dbo_sched.errors import InputError
+from dbo_sched.plan import Op, Plan, Program
+from sim.costs import Kernel
+from sim.costs.deepep import PHASES, phase_sms
+
+
+class FixedCosts:
+    """Every op's own ``ns``. A collective that blocks the host has a notify phase, at least 0."""
+
+    name = "fixed"
+
+    def kernels(self, program: Program, plan: Plan, op: Op) -> tuple[Kernel, ...]:
+        """See :class:`sim.costs.Costs`."""
+        if op.ns is None:
+            raise InputError(
+                f"op '{op.id}' has no duration",
+                where="fixed costs",
+                mend="give it ns=PHASE:NANOSECONDS, or take costs auto and a program with a model",
+            )
+        if op.comm is None:
+            return tuple(
+                Kernel(phase, ns, "fixed", sms=op.sms or 0, tiles=op.tiles or 0)
+                for phase, ns in op.ns.items()
+            )
+        unknown = [phase for phase in op.ns if phase not in PHASES]
+        if unknown or "data" not in op.ns:
+            raise InputError(
+                f"op '{op.id}' is a collective with phases {', '.join(op.ns)}",
+                where="fixed costs",
+                mend="give its data phase, and layout and notify where it has them",
+            )
+        phases = [p for p in PHASES if p in op.ns or (p == "notify" and op.blocks_host)]
+        return tuple(
+            Kernel(
+                phase,
+                op.ns.get(phase, 0),
+                "fixed",
+                gang=True,
+                sms=phase_sms(program, op, phase),
+                meets=phase != "layout",
+            )
+            for phase in phases
+        )
+
+    def notes(self, program: Program) -> tuple[str, ...]:
+        """See :class:`sim.costs.Costs`."""
+        return ()

@@ -1,0 +1,148 @@
+"""The SimPy model of a program: all its ranks, and the meetings between them.
+
+Per rank the host process walks the plan and puts items into hardware queues; one process per queue
+takes them in launch order. An item at a queue's head waits for its stream's previous item, for its
+latencies and for SMs; once it has started the queue goes on. Requests for SMs of one instant are
+granted in plan order, so the same input gives the same timeline, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from math import inf
+
+import simpy
+
+from dbo_sched.errors import InputError, TimeLimitError
+from dbo_sched.plan import Op, Plan, Program
+from dbo_sched.timeline import Edge, Span
+from sim.costs import Costs, Kernel
+from sim.deadlock import explain
+from sim.rank import Rank, Work
+from sim.settings import Gpu, Host
+from sim.streams import Run
+
+
+class Model:
+    """A program ready to run once.
+
+    Raises:
+        InputError: the plan asks for what the model does not have, or an op has no duration.
+    """
+
+    def __init__(
+        self, program: Program, costs: Costs, host: Host, gpu: Gpu, starts: Mapping[int, int]
+    ) -> None:
+        """``starts`` maps each rank to simulate to the time at which its host begins."""
+        self.env = simpy.Environment()
+        self.meetings: dict[tuple[str, str], list[Run]] = defaultdict(list)
+        work = {number: _prepare(program, p, costs, gpu) for number, p in enumerate(program.plans)}
+        self.ranks = [
+            Rank(
+                self.env,
+                rank,
+                next(w for w in work.values() if rank in w.plan.ranks),
+                program,
+                host,
+                gpu,
+                starts[rank],
+                self._meet,
+            )
+            for rank in sorted(starts)
+        ]
+
+    def run(self, limit_ns: int | None = None) -> tuple[tuple[Span, ...], tuple[Edge, ...]]:
+        """Run to the end; spans and edges in order of rank and time.
+
+        Raises:
+            DeadlockError: nothing can happen any more and work is left, whatever the limit.
+            TimeLimitError: work still goes on at ``limit_ns``.
+        """
+        try:
+            if limit_ns is None:
+                self.env.run()
+            else:
+                while self.env.peek() <= limit_ns:
+                    self.env.step()
+                if self.env.peek() < inf:
+                    raise TimeLimitError(
+                        f"the model still runs at its limit of {limit_ns} ns; raise the limit"
+                    )
+            if any(self.leftovers().values()):
+                raise explain(self.ranks, self.meetings, int(self.env.now))
+        finally:
+            self._give_up()
+        spans = [span for rank in self.ranks for span in rank.spans]
+        edges = [edge for rank in self.ranks for edge in rank.edges]
+        spans.sort(key=lambda span: (span.rank, span.start_ns))
+        edges.sort(key=lambda edge: (edge.rank, edge.passed_ns))
+        return tuple(spans), tuple(edges)
+
+    def leftovers(self) -> dict[str, int]:
+        """What has not ended: processes, queued items, kernels that wait for peers or hold SMs."""
+        return {
+            "processes": sum(p.is_alive for rank in self.ranks for p in rank.processes),
+            "queued": sum(len(queue.items) for rank in self.ranks for queue in rank.queues),
+            "meeting": sum(len(runs) for runs in self.meetings.values()),
+            "holding SMs": sum(len(rank.sms.holders()) for rank in self.ranks),
+        }
+
+    def _meet(self, run: Run) -> None:
+        """Hold a kernel until all ranks run it; then all end together, after the longest."""
+        key = run.op.id, run.kernel.phase
+        runs = self.meetings[key]
+        runs.append(run)
+        if len(runs) == len(self.ranks):
+            del self.meetings[key]
+            end = self.env.timeout(max(run.kernel.ns for run in runs))
+            end.callbacks.append(lambda _: _finish(runs))
+
+    def _give_up(self) -> None:
+        """End every process, empty every queue, take every SM back."""
+        for rank in self.ranks:
+            for process in rank.processes:
+                if process.is_alive:
+                    process.interrupt()
+        while any(p.is_alive for rank in self.ranks for p in rank.processes):
+            self.env.step()
+        for rank in self.ranks:
+            rank.sms.clear()
+            for queue in rank.queues:
+                queue.items.clear()
+        self.meetings.clear()
+
+
+def _finish(runs: list[Run]) -> None:
+    for run in sorted(runs, key=lambda run: run.rank.number):
+        run.finish()
+
+
+def _prepare(program: Program, plan: Plan, costs: Costs, gpu: Gpu) -> Work:
+    kernels: dict[str, tuple[Op, tuple[Kernel, ...]]] = {}
+    for op in plan.ops:
+        if op.follows is not None:
+            raise InputError(
+                f"op '{op.id}' follows tiles of '{op.follows.producer}': the SimPy model has no "
+                "partial dependencies",
+                where="sim",
+                mend="leave follows out, and let an event order the two ops",
+            )
+        if op.blocks_host and plan.captured:
+            raise InputError(
+                f"op '{op.id}' blocks the host in a captured plan: a CUDA graph has no host",
+                where="sim",
+                mend="leave blocks-host out (worst-case token counts), or do not capture",
+            )
+        kernels[op.id] = op, costs.kernels(program, plan, op)
+        if gpu.contention == "none":
+            continue
+        for kernel in kernels[op.id][1]:
+            if kernel.gang and kernel.sms > gpu.sms:
+                raise InputError(
+                    f"op '{op.id}' ({kernel.phase}) wants {kernel.sms} SMs at once, and the GPU "
+                    f"has {gpu.sms}",
+                    where="sim",
+                    mend="lower sms",
+                )
+    return Work(plan, kernels)

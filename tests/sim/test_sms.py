@@ -1,0 +1,130 @@
+"""Who gets which SMs when: 66 SMs, one CTA per SM, latencies 0; a GEMM of 64 CTAs x 100."""
+
+import pytest
+from support import FREE, simulate, when
+
+from sim import Gpu
+
+GPU = Gpu(sms=66)
+GEMM = "op gemm kind=experts tiles=64 ns=run:100"
+
+
+def run(*lines, gpu=GPU, host=FREE):
+    return simulate("\n".join(["program v1", "comm ep", *lines]), gpu=gpu, host=host)
+
+
+def comm(ns, sms=8, name="comm"):
+    return f"op {name} kind=dispatch comm=ep sms={sms} ns=data:{ns}"
+
+
+FIRST, SECOND = "u0 launch comm a2a", "u0 launch gemm compute"
+
+
+@pytest.mark.parametrize(("comm_ns", "gemm_end"), [(50, 150), (500, 200)])
+def test_communication_first(comm_ns, gemm_end):
+    """58 CTAs start; the other 6 when communication ends, or when the first 58 have."""
+    timeline = run(GEMM, comm(comm_ns), FIRST, SECOND)
+    assert when(timeline, "comm") == (0, comm_ns)
+    assert when(timeline, "gemm") == (0, gemm_end)
+
+
+def test_gemm_first_lets_no_gang_in_before_its_ctas_end():
+    timeline = run(GEMM, comm(50), SECOND, FIRST)
+    assert when(timeline, "gemm") == (0, 100)
+    assert when(timeline, "comm") == (100, 150)
+
+
+def test_capped_gemm_leaves_room_and_needs_a_second_wave():
+    timeline = run(GEMM + " sms=58", comm(50), SECOND, FIRST)
+    assert when(timeline, "gemm") == (0, 200)
+    assert when(timeline, "comm") == (0, 50)
+
+
+def test_without_contention_both_run_as_if_alone():
+    timeline = run(GEMM, comm(500), FIRST, SECOND, gpu=Gpu(sms=66, contention="none"))
+    assert when(timeline, "gemm") == (0, 100)
+    assert when(timeline, "comm") == (0, 500)
+
+
+def test_alone_a_kernel_takes_its_duration_whatever_its_tiles():
+    """Waves of 1000 tiles on 66 SMs do not divide 1001 ns; the total still comes out exactly."""
+    timeline = run("op gemm kind=experts tiles=1000 ns=run:1001", SECOND)
+    assert when(timeline, "gemm") == (0, 1001)
+
+
+def test_gang_goes_before_the_next_wave_of_a_running_kernel():
+    """132 tiles: waves 0-100 and 100-200. The gang comes at 10, gets 8 SMs at 100 and keeps them
+    until 150; 58 tiles start at 100, 8 at 150, so the GEMM ends at 250."""
+    lines = ("op gemm kind=experts tiles=132 ns=run:200", "op before kind=gate ns=run:10", comm(50))
+    order = (SECOND, "u0 launch before a2a", FIRST)
+    timeline = run(*lines, *order)
+    assert when(timeline, "comm") == (100, 150)
+    assert when(timeline, "gemm") == (0, 250)
+
+
+def test_waiting_gang_keeps_freed_sms_for_itself():
+    """a holds 40 SMs until 100, b 20 until 50; a gang of 46 waits. c, later in the plan, must not
+    take the SMs that b leaves."""
+    timeline = run(
+        "op a kind=x tiles=40 ns=run:100",
+        "op b kind=x tiles=20 ns=run:50",
+        "op c kind=x tiles=20 ns=run:30",
+        comm(10, sms=46),
+        "u0 launch a compute",
+        "u0 launch b aux",
+        "u0 launch comm a2a",
+        "u0 launch c comm",
+    )
+    assert when(timeline, "comm") == (100, 110)
+    assert when(timeline, "c") == (100, 130)
+
+
+def test_older_kernel_is_served_first_when_sms_fall_free():
+    """66 tiles of a run 0-100; b and c want 60 each. b, earlier in the plan, gets its 60 first; c
+    starts with the 6 left and takes 54 more at 110."""
+    timeline = run(
+        "op a kind=x tiles=66 ns=run:100",
+        "op b kind=x tiles=60 ns=run:10",
+        "op c kind=x tiles=60 ns=run:10",
+        "u0 launch a compute",
+        "u0 launch b aux",
+        "u0 launch c comm",
+    )
+    assert when(timeline, "b") == (100, 110)
+    assert when(timeline, "c") == (100, 120)
+
+
+def test_layout_and_notify_hold_sms_too():
+    """One rank, 8 SMs: layout 2, notify 1 + 1, data 8. A GEMM of 66 CTAs starts beside layout on
+    64 SMs; its last 2 CTAs, which wait already, take layout's SMs before notify is ready, so notify
+    has to wait for the first wave."""
+    timeline = run(
+        "op gemm kind=experts tiles=66 ns=run:100",
+        "op comm kind=dispatch comm=ep sms=8 ns=layout:30,notify:5,data:50",
+        FIRST,
+        SECOND,
+    )
+    assert when(timeline, "comm", phase="layout") == (0, 30)
+    assert when(timeline, "comm", phase="notify") == (100, 105)
+    assert when(timeline, "gemm") == (0, 130)
+    assert when(timeline, "comm", phase="data") == (105, 155)
+
+
+@pytest.mark.parametrize("first", ["three", "one"])
+def test_ties_are_decided_by_plan_order(first):
+    """3 x 100 ns end together with 300 ns; whose gang then starts is decided by the plan."""
+    lines = [
+        *(f"op k{i} kind=x tiles=1 ns=run:100" for i in range(3)),
+        "op k kind=x tiles=1 ns=run:300",
+        comm(10, sms=66, name="three"),
+        comm(10, sms=66, name="one"),
+        *(f"u0 launch k{i} aux" for i in range(3)),
+        "u0 launch k comm",
+    ]
+    gangs = {"three": "u0 launch three aux", "one": "u0 launch one comm"}
+    lines.append(gangs.pop(first))
+    lines.extend(gangs.values())
+    timeline = run(*lines)
+    second = "one" if first == "three" else "three"
+    assert when(timeline, first) == (300, 310)
+    assert when(timeline, second) == (310, 320)
