@@ -174,7 +174,7 @@ class Waves:
     """CTAs in whole waves, starting as SMs fall free; communication kernels all or nothing.
 
     Who is ready first takes the SMs. Those that wait are served by stream priority, then by their
-    place in the plan, and a waiting gang keeps what falls free for itself until it fits. A running
+    place in the plan, and a waiting gang keeps what falls free from those behind it. A running
     kernel's next CTAs wait like everybody else's. All requests of one instant are looked at
     together, in plan order, once nothing else happens at that instant.
     """
@@ -258,7 +258,7 @@ class Waves:
             grid.tenant.finish()
 
     def _serve_waiting(self, now: int, free: int) -> int:
-        """Hand out ``free`` SMs to whoever waits; returns those that nobody has a claim on."""
+        """Hand out ``free`` SMs in line, up to the first that does not fit; returns the rest."""
         line: list[tuple[Order, _Grid | Tenant]] = []
         line += [(_order(grid.tenant), grid) for grid in self.grids if grid.hungry]
         line += [(_order(tenant), tenant) for tenant in self.waiting]
@@ -271,19 +271,20 @@ class Waves:
             else:
                 sms = self._begin(now, waiter, free)
                 if not sms:
-                    return 0
+                    break
                 self.waiting.remove(waiter)
                 free -= sms
         return free
 
     def _serve_new(self, now: int, free: int) -> None:
+        """Start new kernels in plan order; what is free belongs to the first in line."""
         for tenant in sorted(self.new, key=lambda tenant: tenant.key):
-            sms = self._begin(now, tenant, free)
+            outranked = any(_order(other) < _order(tenant) for other in self.waiting)
+            sms = 0 if outranked else self._begin(now, tenant, free)
             if sms:
                 free -= sms
             else:
                 self.waiting.append(tenant)
-                free = 0
         self.new.clear()
 
     def _begin(self, now: int, tenant: Tenant, free: int) -> int:
