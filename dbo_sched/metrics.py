@@ -71,11 +71,7 @@ def meets(span: Span) -> bool:
 
 def measure(timeline: Timeline) -> Metrics:
     """All metrics of a step."""
-    last_start: dict[tuple[str, str], int] = defaultdict(int)
-    for span in timeline.gpu():
-        if meets(span):
-            key = span.op, span.phase
-            last_start[key] = max(last_start[key], span.start_ns)
+    last_start = last_starts(timeline)
     step_ns = timeline.makespan_ns
     ranks = tuple(_measure_rank(timeline, rank, step_ns, last_start) for rank in timeline.ranks)
     weights = {rank: len(timeline.header.represents[rank]) for rank in timeline.ranks}
@@ -95,6 +91,16 @@ def measure(timeline: Timeline) -> Metrics:
         bubbles={cause: mean({r.rank: r.bubbles[cause] for r in ranks}) for cause in BUBBLES},
         ranks=ranks,
     )
+
+
+def last_starts(timeline: Timeline) -> dict[tuple[str, str], int]:
+    """When the last rank started each (op, phase) that ranks meet on."""
+    last_start: dict[tuple[str, str], int] = defaultdict(int)
+    for span in timeline.gpu():
+        if meets(span):
+            key = span.op, span.phase
+            last_start[key] = max(last_start[key], span.start_ns)
+    return dict(last_start)
 
 
 def waiting(span: Span, last_start: dict[tuple[str, str], int]) -> tuple[int, int]:

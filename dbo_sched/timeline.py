@@ -99,6 +99,15 @@ class Timeline(Frozen, frozen=True, kw_only=True):
         return timeline_png([self])
 
 
+LANES = (HOST, "compute", "a2a", "comm", "aux")
+
+
+def lanes_of(timeline: Timeline, rank: int | None = None) -> list[str]:
+    """The lanes that hold spans of a rank, or of any: the host, the usual streams, then others."""
+    used = {span.stream for span in timeline.spans if rank in (None, span.rank)}
+    return [lane for lane in LANES if lane in used] + sorted(used - set(LANES))
+
+
 def to_json(timeline: Timeline) -> bytes:
     """The JSON form."""
     return msgspec.json.encode(timeline)

@@ -46,7 +46,7 @@ def graph_of(program: Program, host: Host, gpu: Gpu, skew: dict[int, int]) -> nx
         turn = None
         for i, command in enumerate(plan.commands):
 
-            def spend(ns, what, i=i):
+            def spend(ns, what, i=i, rank=rank):
                 nonlocal now
                 node = (rank, "host", i, what)
                 after(node, now, ns)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dbo_sched.errors import InputError
 from sim.costs import Costs
+from sim.costs.auto import AutoCosts
 from sim.costs.fixed import FixedCosts
 
-COSTS: dict[str, type[Costs]] = {"fixed": FixedCosts}
+COSTS: dict[str, type[Costs]] = {"auto": AutoCosts, "fixed": FixedCosts}
 
 
 def load_costs(name: str) -> Costs:

@@ -38,15 +38,13 @@ def one_by_one(kernels: list[Kernel]) -> None:
     while any(left) or flying:
         flying = [cta for cta in flying if cta[0] > now]
 
-        def held(i: int) -> int:
-            return sum(sms for _, kernel, sms in flying if kernel == i)
-
-        def take(i: int, now: int) -> bool:
+        def take(i: int, now: int = now, flying: list = flying) -> bool:
             """Start what fits of a kernel; whether it got anything."""
             kernel, got = kernels[i], False
             while left[i]:
                 free = SMS - sum(sms for _, _, sms in flying)
-                if free < (kernel.gang or 1) or (not kernel.gang and held(i) == kernel.cap):
+                held = sum(sms for _, other, sms in flying if other == i)
+                if free < (kernel.gang or 1) or (not kernel.gang and held == kernel.cap):
                     break
                 left[i] -= 1
                 got = True
@@ -61,13 +59,13 @@ def one_by_one(kernels: list[Kernel]) -> None:
             return not kernels[i].high, i
 
         for i in sorted(begun + waiting, key=rank):
-            if take(i, now) and i in waiting:
+            if take(i) and i in waiting:
                 waiting.remove(i)
             if i in waiting:
                 break
         for i, kernel in enumerate(kernels):
             if kernel.arrives == now and (
-                any(rank(other) < rank(i) for other in waiting) or not take(i, now)
+                any(rank(other) < rank(i) for other in waiting) or not take(i)
             ):
                 waiting.append(i)
         now += 1

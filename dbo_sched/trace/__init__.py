@@ -1,0 +1,1 @@
+"""Traces: timelines out to viewers."""
