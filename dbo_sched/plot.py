@@ -8,12 +8,12 @@ from __future__ import annotations
 import io
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dbo_sched.errors import InputError
 from dbo_sched.metrics import last_starts, measure, waiting
 from dbo_sched.timeline import HOST, Span, Timeline, lanes_of
+from dbo_sched.units import unit_for
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +58,7 @@ def draw(
     panels = figure.subplots(len(timelines), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, timeline, window, names in zip(panels, timelines, windows, lanes, strict=True):
         _panel(axes, timeline, window, names, span_ns)
-    panels[-1].set_xlabel(f"{_unit(span_ns)[1]} from the first layer shown")
+    panels[-1].set_xlabel(f"{unit_for(span_ns)[1]} from the first layer shown")
     _legend(figure, timelines)
     return figure
 
@@ -74,17 +74,6 @@ def timeline_png(
     figure = draw(timelines, layers=layers, rank=rank)
     figure.savefig(buffer, dpi=130, metadata={"Description": about, "Source": command})
     return buffer.getvalue()
-
-
-def save(
-    path: Path,
-    timelines: Sequence[Timeline],
-    *,
-    layers: tuple[int, int] | None = None,
-    rank: int | None = None,
-) -> None:
-    """Write the picture."""
-    path.write_bytes(timeline_png(timelines, layers=layers, rank=rank))
 
 
 def _window(
@@ -114,16 +103,11 @@ def _window(
     return start, end if not ahead else max(end, min(ahead)), shown
 
 
-def _unit(ns: int) -> tuple[float, str]:
-    """A unit that keeps the numbers of a span of ``ns`` short."""
-    return (1e6, "ms") if ns >= 1_000_000 else (1e3, "us") if ns >= 1_000 else (1.0, "ns")
-
-
 def _panel(
     axes: Axes, timeline: Timeline, window: tuple[int, int, int], lanes: list[str], span_ns: int
 ) -> None:
     start, end, rank = window
-    unit = _unit(span_ns)[0]
+    unit = unit_for(span_ns)[0]
     rows = {lane: -row for row, lane in enumerate(lanes)}
     arrived = last_starts(timeline)
     ops: dict[tuple[str, str], list[Span]] = defaultdict(list)
@@ -179,20 +163,21 @@ def _label(
 ) -> None:
     """The longest of the op's names that fits on its bars, with the layer where there is room."""
     start, end, _ = window
+    spans = [span for span in spans if span.comm is None or span.phase == "data"] or spans
     first = max(start, min(span.start_ns for span in spans))
     last = min(end, max(span.end_ns for span in spans))
     room = (last - first) / span_ns * LETTERS
     kind, layer = spans[0].kind, spans[0].layer
     names = LABELS.get(kind, (kind,))
     text = next((n for n in (f"{names[0]} {layer}", *names) if len(n) + 0.6 < room), "")
-    middle = ((first + last) / 2 - start) / _unit(span_ns)[0]
+    middle = ((first + last) / 2 - start) / unit_for(span_ns)[0]
     style = {"ha": "center", "va": "center", "color": "white", "fontweight": "bold"}
     axes.text(middle, row, text, fontsize=7.5, **style)  # type: ignore[arg-type]
 
 
 def _title(timeline: Timeline, rank: int) -> str:
     metrics = measure(timeline)
-    factor, unit = _unit(metrics.step_ns)
+    factor, unit = unit_for(metrics.step_ns)
     hidden = metrics.hidden_percent
     parts = [
         f"{timeline.header.schedule or 'program'} ({timeline.header.backend})",

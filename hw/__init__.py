@@ -1,1 +1,1 @@
-"""The hw backend: runs a plan on GPUs."""
+"""The room for the executor that runs plans on real GPUs; nothing is in it yet."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.metadata import version
+from typing import Literal
 
 from dbo_sched.errors import InputError
 from dbo_sched.plan import Program, check, ranks_text
 from dbo_sched.timeline import Header, Timeline
 from sim.costs import Costs
 from sim.costs.choose import load_costs
+from sim.costs.roofline import Roofline
 from sim.engine import Model
-from sim.settings import EAGER_HOST, Gpu, Host, check_settings, default_gpu
+from sim.settings import EAGER_HOST, HOSTS, Gpu, Host, check_settings, default_gpu
 
 
 class SimBackend:
@@ -21,7 +24,8 @@ class SimBackend:
     Args:
         costs: a cost model, or its name: ``fixed`` or ``auto`` (sim.costs.choose).
         host: host costs; by default those of eager PyTorch, one thread.
-        gpu: SMs, hardware queues and latencies; by default those of the program's system.
+        gpu: SMs, hardware queues and latencies, or what makes them for a program; by default those
+            of the program's system.
         skew_ns: how late each rank's host starts; ranks not named start at 0.
         collapse: simulate identical ranks once. The timeline says which ranks one stands for.
         limit_ns: give up when the model still runs at this time.
@@ -34,7 +38,7 @@ class SimBackend:
         costs: Costs | str = "auto",
         *,
         host: Host = EAGER_HOST,
-        gpu: Gpu | None = None,
+        gpu: Gpu | Callable[[Program], Gpu] = default_gpu,
         skew_ns: Mapping[int, int] | None = None,
         collapse: bool = True,
         limit_ns: int | None = None,
@@ -43,6 +47,48 @@ class SimBackend:
         self.host, self.gpu = host, gpu
         self.skew_ns = dict(skew_ns or {})
         self.collapse, self.limit_ns = collapse, limit_ns
+
+    @classmethod
+    def configured(
+        cls,
+        *,
+        costs: str = "auto",
+        math_efficiency: float = Roofline.math_efficiency,
+        memory_efficiency: float = Roofline.memory_efficiency,
+        host: str = "single",
+        latencies: bool = True,
+        contention: Literal["waves", "none"] = "waves",
+        connections: int = 8,
+        sms: int | None = None,
+        skew_us: Mapping[int, float] | None = None,
+        collapse: bool = True,
+        limit_us: float | None = None,
+    ) -> SimBackend:
+        """A backend from plain settings, as the command line gives them.
+
+        Raises:
+            InputError: a name or number that is not possible.
+        """
+        if host not in HOSTS:
+            raise InputError(
+                f"host '{host}' is not known", where="--host", mend=f"use one of {', '.join(HOSTS)}"
+            )
+
+        def gpu(program: Program) -> Gpu:
+            known = default_gpu(program) if latencies else Gpu(sms=default_gpu(program).sms)
+            return replace(
+                known, contention=contention, connections=connections, sms=sms or known.sms
+            )
+
+        roofline = Roofline(math_efficiency, memory_efficiency)
+        return cls(
+            load_costs(costs, roofline),
+            host=HOSTS[host],
+            gpu=gpu,
+            skew_ns={rank: round(us * 1000) for rank, us in (skew_us or {}).items()},
+            collapse=collapse,
+            limit_ns=None if limit_us is None else round(limit_us * 1000),
+        )
 
     def run(self, program: Program, steps: int = 1) -> list[Timeline]:
         """The timelines of ``steps`` steps; the model is deterministic, so they are all equal.
@@ -55,7 +101,7 @@ class SimBackend:
         check(program)
         if steps < 1:
             raise InputError(f"{steps} steps", where="sim", mend="ask for at least one")
-        gpu = default_gpu(program) if self.gpu is None else self.gpu
+        gpu = self.gpu if isinstance(self.gpu, Gpu) else self.gpu(program)
         check_settings(self.host, gpu)
         represents = self._classes(program)
         starts = {rank: self.skew_ns.get(rank, 0) for rank in represents}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dbo_sched.errors import InputError
@@ -43,6 +43,14 @@ EAGER_HOST = Host(
 record and wait, dispatch 53 us (layout) + 40 us (notify), 60 us from the counts to the data launch,
 combine 100 us for its two kernels. Hand-over: 29 us per ``threading.Event`` hand-over, median on a
 2-core virtual machine, CPython 3.11."""
+
+
+HOSTS = {
+    "single": EAGER_HOST,
+    "threads": replace(EAGER_HOST, threads=True),
+    "free": Host(),
+}
+"""Hosts by name: eager PyTorch, from one thread or one per ubatch, and one without costs."""
 
 
 @dataclass(frozen=True)

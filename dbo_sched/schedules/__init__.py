@@ -1,19 +1,15 @@
-"""The schedules that ship with dbo-sched, one file each; importing this registers them all."""
+"""The schedules that ship with dbo-sched, one file each; importing this registers them in order."""
 
-from dbo_sched.schedules import (
-    dbo_ht,
-    dbo_ht_late_event,
-    dbo_ht_original,
-    early_dispatch,
-    sequential,
-    shared_overlap,
-)
+from importlib import import_module
 
-__all__ = [
-    "dbo_ht",
-    "dbo_ht_late_event",
-    "dbo_ht_original",
-    "early_dispatch",
+SHIPPED = (
     "sequential",
     "shared_overlap",
-]
+    "early_dispatch",
+    "dbo_ht_original",
+    "dbo_ht_late_event",
+    "dbo_ht",
+)
+
+for _module in SHIPPED:
+    import_module(f"{__name__}.{_module}")

@@ -10,7 +10,6 @@ import json
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from dbo_sched.timeline import HOST, Edge, Span, Timeline, lanes_of
@@ -33,9 +32,9 @@ def to_chrome(timeline: Timeline) -> dict[str, Any]:
     }
 
 
-def save(path: Path, timeline: Timeline) -> None:
-    """Write the trace."""
-    path.write_text(json.dumps(to_chrome(timeline)), encoding="utf-8")
+def to_json(timeline: Timeline) -> bytes:
+    """The trace as a JSON file's content."""
+    return json.dumps(to_chrome(timeline)).encode()
 
 
 def _events(timeline: Timeline) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,189 @@
+"""Flags that several commands share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Group, Parameter
+
+from dbo_sched.backend import Backend, load_backend
+from dbo_sched.build import build_program
+from dbo_sched.errors import InputError
+from dbo_sched.files import read_program
+from dbo_sched.models import load_model
+from dbo_sched.plan import Program
+from dbo_sched.systems import load_system
+from dbo_sched.workload import Deployment, Workload, check_workload, prompts
+
+WORKLOAD = Group("Workload", sort_key=1)
+MODEL = Group("Prediction", sort_key=2)
+
+
+@Parameter(name="*", group=WORKLOAD)
+@dataclass(frozen=True, kw_only=True)
+class WorkloadFlags:
+    """What is served, on what."""
+
+    model: str = "deepseek-v3"
+    "A preset (deepseek-v3), or the path of a Hugging Face config.json."
+
+    system: str = "h100"
+    "The GPU: h100 or h200."
+
+    nodes: int = 1
+    "Nodes; every GPU of a node is one rank."
+
+    ep: int | None = None
+    "Expert-parallel ranks; by default all GPUs of the nodes."
+
+    tokens: int = 8192
+    "New tokens per rank and step (prefill)."
+
+    seq_len: int = 4096
+    "Length of the prompts that these tokens come in; the rest is one shorter prompt."
+
+    comm_sms: int = 20
+    "SMs that DeepEP is given per call, even."
+
+    dtype: Literal["fp8", "bf16"] = "fp8"
+    "Data type of the projections' and experts' matrix products, and of dispatch."
+
+    layers: int | None = None
+    "Only the model's first N layers; by default all."
+
+    def workload(self) -> Workload:
+        """The workload that the flags describe.
+
+        Raises:
+            InputError: an unknown name, or numbers that do not fit each other.
+        """
+        model = load_model(self.model)
+        system = load_system(self.system)
+        for flag, value in vars(self).items():
+            if isinstance(value, int) and value < 1:
+                raise InputError(
+                    f"{value} is not possible",
+                    where=f"--{flag.replace('_', '-')}",
+                    mend="give 1 or more",
+                )
+        if self.layers is not None:
+            if self.layers > model.num_hidden_layers:
+                raise InputError(
+                    f"{model.name} has {model.num_hidden_layers} layers, not {self.layers}",
+                    where="--layers",
+                    mend=f"give 1 to {model.num_hidden_layers}",
+                )
+            model = model.with_layers(self.layers)
+        ep = self.nodes * system.gpus_per_node if self.ep is None else self.ep
+        workload = Workload(
+            model=model,
+            deployment=Deployment(
+                system=self.system,
+                nodes=self.nodes,
+                ep=ep,
+                comm_sms=self.comm_sms,
+                dtype=self.dtype,
+            ),
+            sequences=prompts(self.tokens, self.seq_len),
+        )
+        check_workload(workload)
+        return workload
+
+
+@Parameter(name="*", group=MODEL)
+@dataclass(frozen=True, kw_only=True)
+class SimFlags:
+    """How the SimPy model predicts."""
+
+    costs: Literal["auto", "fixed"] = "auto"
+    "Durations: auto (ns= of an op, DeepEP tables, roofline) or fixed (ns= only)."
+
+    host: Literal["single", "threads", "free"] = "single"
+    "Host: one thread, one thread per ubatch with hand-over cost, or free of cost."
+
+    contention: Literal["waves", "none"] = "waves"
+    "How kernels share SMs: in whole waves of CTAs, or not at all."
+
+    latencies: bool = True
+    "GPU latencies between kernels, across streams and after a launch."
+
+    connections: int = 8
+    "Hardware queues (CUDA_DEVICE_MAX_CONNECTIONS)."
+
+    sms: int | None = None
+    "SMs of the GPU; by default those of the system, 132 without one."
+
+    math_efficiency: float = 0.6
+    "Part of the peak matrix rate that the roofline assumes."
+
+    memory_efficiency: float = 0.8
+    "Part of the peak memory bandwidth that the roofline assumes."
+
+    def backend(self, **more: object) -> Backend:
+        """The SimPy backend as the flags want it."""
+        return load_backend("sim", **vars(self), **more)
+
+
+def program_from(
+    file: Path | None,
+    schedule: str | None,
+    workload: WorkloadFlags,
+    ubatches: int | None,
+    settings: list[str],
+) -> Program:
+    """The program in ``file``, or the one that ``schedule`` makes of the workload flags.
+
+    Raises:
+        InputError: both or neither given, or whatever is wrong with either.
+    """
+    if (file is None) == (schedule is None):
+        raise InputError(
+            "give one program: a file, or a schedule",
+            where="command line",
+            mend="write a path, or --schedule NAME (dbo-sched schedules lists them)",
+        )
+    if file is not None:
+        given = ", ".join(
+            f"--{name.replace('_', '-')}"
+            for name, value in vars(workload).items()
+            if value != getattr(WorkloadFlags, name)
+        )
+        if given or ubatches is not None or settings:
+            raise InputError(
+                f"{given or '--ubatches or --set'} has no effect on a program from a file",
+                where="command line",
+                mend="leave it out, or give --schedule NAME instead of the file",
+            )
+        return read_program(file)
+    assert schedule is not None
+    return build_program(
+        workload.workload(), schedule, ubatches=ubatches, options=read_settings(settings)
+    )
+
+
+def read_settings(settings: list[str]) -> dict[str, str]:
+    """``name=value`` pairs.
+
+    Raises:
+        InputError: a pair without ``=``, or a name given twice.
+    """
+    options: dict[str, str] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name or name in options:
+            raise InputError(
+                f"'{setting}' is not name=value, or given twice",
+                where="--set",
+                mend="write --set name=value, once for each option",
+            )
+        options[name] = value
+    return options
+
+
+Ubatches = Annotated[int | None, Parameter(group=WORKLOAD)]
+Settings = Annotated[
+    list[str] | None,
+    Parameter(name="--set", group=WORKLOAD, negative=(), consume_multiple=False),
+]
