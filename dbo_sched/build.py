@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dbo_sched.errors import DboSchedError, ScheduleError
 from dbo_sched.layers import COMMUNICATOR, buffers_of, layers_of
 from dbo_sched.lifetimes import place_memory
-from dbo_sched.plan import AnyCommand, Communicator, Plan, Program, check
+from dbo_sched.plan import AnyCommand, Communicator, Launch, Op, Plan, Program, check
 from dbo_sched.registry import OptionValue, Schedule, get_schedule
 from dbo_sched.weave import UBatch, link, weave
 from dbo_sched.workload import Workload, check_workload, split
@@ -28,7 +28,8 @@ def build_program(
 
     Raises:
         InputError: an unknown schedule or option, an impossible workload or number of ubatches.
-        ScheduleError: the schedule function raises, or its ubatches yield unequally often.
+        ScheduleError: the schedule function raises, leaves an op out, or its ubatches yield
+            unequally often.
     """
     if isinstance(schedule, str):
         schedule = get_schedule(schedule)
@@ -44,6 +45,7 @@ def build_program(
     layers = [layer for part in parts for layer in part.layers]
     ops = {op.id: op for layer in layers for op in layer.ops}
     buffers = {buffer.id: buffer for layer in layers for buffer in buffers_of(workload, layer)}
+    _check_complete(schedule, commands, ops)
     commands, owned = place_memory(commands, ops, buffers)
     program = Program(
         schedule=schedule.name,
@@ -81,3 +83,17 @@ def _run(
             where=f"{frame.filename}, line {frame.lineno}",
             mend="mend the schedule function",
         ) from error
+
+
+def _check_complete(
+    schedule: Schedule, commands: tuple[AnyCommand, ...], ops: Mapping[str, Op]
+) -> None:
+    """A step without one of its ops would look fast for the wrong reason."""
+    launched = {command.op for command in commands if isinstance(command, Launch)}
+    missing = [name for name in ops if name not in launched]
+    if missing:
+        more = f" and {len(missing) - 1} more ops" if len(missing) > 1 else ""
+        raise ScheduleError(
+            f"schedule '{schedule.name}' never launches '{missing[0]}'{more}",
+            mend="launch every op of every layer once (those that a layer lacks are None)",
+        )

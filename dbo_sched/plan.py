@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from math import isfinite
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -333,6 +334,11 @@ def _check_names(program: Program, where: str) -> None:
         names["system"] = program.workload.deployment.system
     for plan in program.plans:
         names.update({f"phase of op '{op.id}'": phase for op in plan.ops for phase in op.ns or ()})
+    for option, value in program.options.items():
+        if isinstance(value, float) and not isfinite(value):
+            raise InputError(
+                f"option '{option}' is {value}", where=where, mend="give it a finite number"
+            )
     for noun, name in names.items():
         if not _ID.fullmatch(name):
             raise InputError(
