@@ -170,6 +170,8 @@ def _label(
     kind, layer = spans[0].kind, spans[0].layer
     names = LABELS.get(kind, (kind,))
     text = next((n for n in (f"{names[0]} {layer}", *names) if len(n) + 0.6 < room), "")
+    if not text:
+        return
     middle = ((first + last) / 2 - start) / unit_for(span_ns)[0]
     style = {"ha": "center", "va": "center", "color": "white", "fontweight": "bold"}
     axes.text(middle, row, text, fontsize=7.5, **style)  # type: ignore[arg-type]
