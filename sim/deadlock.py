@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from dbo_sched.errors import DeadlockError
 from dbo_sched.plan import Launch
+from dbo_sched.timeline import HOST
 from sim.rank import Rank
 from sim.streams import Item, Run, StreamWait
 
@@ -35,7 +36,7 @@ def explain(ranks: list[Rank], meetings: Meetings, now: int) -> DeadlockError:
             graph.add_edge(node, sentence if target is None else target, why=sentence)
             if target is not None:
                 open_nodes.append(target)
-    left = sum(_kernels(rank) - sum(s.stream != "host" for s in rank.spans) for rank in ranks)
+    left = sum(_kernels(rank) - sum(s.stream != HOST for _, s in rank.spans) for rank in ranks)
     try:
         edges = [(a, b) for a, b, *_ in nx.find_cycle(graph)]
         cyclic = True

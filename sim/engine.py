@@ -19,7 +19,7 @@ from dbo_sched.plan import Op, Plan, Program
 from dbo_sched.timeline import Edge, Span
 from sim.costs import Costs, Kernel
 from sim.deadlock import explain
-from sim.rank import Rank, Work
+from sim.rank import Place, Rank, Work
 from sim.settings import Gpu, Host
 from sim.streams import Run
 
@@ -73,10 +73,8 @@ class Model:
                 raise explain(self.ranks, self.meetings, int(self.env.now))
         finally:
             self._give_up()
-        spans = [span for rank in self.ranks for span in rank.spans]
-        edges = [edge for rank in self.ranks for edge in rank.edges]
-        spans.sort(key=lambda span: (span.rank, span.start_ns))
-        edges.sort(key=lambda edge: (edge.rank, edge.passed_ns))
+        spans = [span for rank in self.ranks for _, span in sorted(rank.spans, key=_place)]
+        edges = [edge for rank in self.ranks for _, edge in sorted(rank.edges, key=_place)]
         return tuple(spans), tuple(edges)
 
     def leftovers(self) -> dict[str, int]:
@@ -111,6 +109,10 @@ class Model:
             for queue in rank.queues:
                 queue.items.clear()
         self.meetings.clear()
+
+
+def _place(entry: tuple[Place, object]) -> Place:
+    return entry[0]
 
 
 def _finish(runs: list[Run]) -> None:

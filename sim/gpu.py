@@ -16,7 +16,7 @@ from simpy.events import EventPriority
 from sim.costs import Kernel
 
 Order: TypeAlias = tuple[bool, tuple[int, int]]
-"""Place in the line for SMs: stream priority, then place in the plan; lower goes first."""
+"""Place in the line for SMs: (not high priority, place in the plan); lower goes first."""
 
 
 class _Round(simpy.Event):
@@ -31,13 +31,12 @@ class _Round(simpy.Event):
 class Tenant(Protocol):
     """A kernel that is ready to run, as the SM model sees it.
 
-    ``key`` is its place in the plan. The model calls ``begin`` when the kernel starts and, unless
-    it is a gang, ``finish`` when it ends.
+    ``order`` is its place in the line for SMs. The model calls ``begin`` when the kernel starts
+    and, unless it is a gang, ``finish`` when it ends.
     """
 
     kernel: Kernel
-    high_priority: bool
-    key: tuple[int, int]
+    order: Order
 
     def begin(self) -> None:
         """The first CTA, or the whole gang, has its SMs."""
@@ -91,10 +90,6 @@ class NoContention:
         self.gangs.clear()
 
 
-def _order(tenant: Tenant) -> Order:
-    return not tenant.high_priority, tenant.key
-
-
 @dataclass(eq=False)
 class _Grid:
     """A compute kernel's CTAs. Times inside are in ticks of 1/``scale`` ns, so that they are exact.
@@ -110,6 +105,9 @@ class _Grid:
     left: int
     waves: list[list[int]] = field(default_factory=list)
     held: int = 0
+
+    def __post_init__(self) -> None:
+        self.order = self.tenant.order
 
     @property
     def hungry(self) -> bool:
@@ -244,14 +242,19 @@ class Waves:
 
     def _claim(self, grid: _Grid) -> Order | None:
         """Whoever else is first in line for SMs that ``grid``'s CTAs leave."""
-        orders = [_order(tenant) for tenant in self.waiting]
-        orders += [_order(g.tenant) for g in self.grids if g.hungry and g is not grid]
-        return min(orders, default=None)
+        first = None
+        for tenant in self.waiting:
+            if first is None or tenant.order < first:
+                first = tenant.order
+        for other in self.grids:
+            if other is not grid and other.hungry and (first is None or other.order < first):
+                first = other.order
+        return first
 
     def _let_end(self, now: int) -> None:
         claims = [self._claim(grid) for grid in self.grids]
         for grid, claim in zip(self.grids, claims, strict=True):
-            grid.advance(now, keep=claim is None or _order(grid.tenant) < claim)
+            grid.advance(now, keep=claim is None or grid.order < claim)
         done = [grid for grid in self.grids if not grid.held and not grid.left]
         for grid in done:
             self.grids.remove(grid)
@@ -260,8 +263,8 @@ class Waves:
     def _serve_waiting(self, now: int, free: int) -> int:
         """Hand out ``free`` SMs in line, up to the first that does not fit; returns the rest."""
         line: list[tuple[Order, _Grid | Tenant]] = []
-        line += [(_order(grid.tenant), grid) for grid in self.grids if grid.hungry]
-        line += [(_order(tenant), tenant) for tenant in self.waiting]
+        line += [(grid.order, grid) for grid in self.grids if grid.hungry]
+        line += [(tenant.order, tenant) for tenant in self.waiting]
         for _, waiter in sorted(line, key=lambda place: place[0]):
             if isinstance(waiter, _Grid):
                 sms = min(free, waiter.left, waiter.cap - waiter.held)
@@ -278,8 +281,8 @@ class Waves:
 
     def _serve_new(self, now: int, free: int) -> None:
         """Start new kernels in plan order; what is free belongs to the first in line."""
-        for tenant in sorted(self.new, key=lambda tenant: tenant.key):
-            outranked = any(_order(other) < _order(tenant) for other in self.waiting)
+        for tenant in sorted(self.new, key=lambda tenant: tenant.order[1]):
+            outranked = any(other.order < tenant.order for other in self.waiting)
             sms = 0 if outranked else self._begin(now, tenant, free)
             if sms:
                 free -= sms
@@ -314,7 +317,7 @@ class Waves:
                 claim = self._claim(grid)
                 if claim is None:
                     times.append(grid.end_ns())
-                elif _order(grid.tenant) < claim:
+                elif grid.order < claim:
                     times.append(grid.first_release_ns())
                 else:
                     times.append(grid.next_wave_ns())

@@ -15,6 +15,9 @@ from sim.gpu import NoContention, SmModel, Waves
 from sim.settings import Gpu, Host
 from sim.streams import Item, Queue, Recorded, Run, StreamState, StreamWait
 
+Place: TypeAlias = tuple[int, int, int, int]
+"""Start, end, number of the command, number of the kernel: a total order over a rank's spans."""
+
 Process: TypeAlias = Generator[simpy.Event, Any, None]
 
 
@@ -43,8 +46,8 @@ class Rank:
         """``meet`` is called with every kernel that has to wait for its counterparts."""
         self.env, self.number, self.work = env, number, work
         self.host, self.gpu, self.meet = host, gpu, meet
-        self.spans: list[Span] = []
-        self.edges: list[Edge] = []
+        self.spans: list[tuple[Place, Span]] = []
+        self.edges: list[tuple[Place, Edge]] = []
         self.sms: SmModel = (Waves if gpu.contention == "waves" else NoContention)(env, gpu.sms)
         self.queues = [Queue() for _ in range(min(gpu.connections, len(program.streams)))]
         self.streams = {
@@ -71,21 +74,20 @@ class Rank:
     def note_kernel(self, run: Run) -> None:
         """Keep the span of a kernel that has just ended."""
         op = run.op
-        self.spans.append(
-            Span(
-                op=op.id,
-                kind=op.kind,
-                phase=run.kernel.phase,
-                layer=op.layer,
-                ubatch=op.ubatch,
-                rank=self.number,
-                stream=run.stream.id,
-                start_ns=run.start_ns,
-                end_ns=run.end_ns,
-                origin=run.kernel.origin,
-                comm=op.comm,
-            )
+        span = Span(
+            op=op.id,
+            kind=op.kind,
+            phase=run.kernel.phase,
+            layer=op.layer,
+            ubatch=op.ubatch,
+            rank=self.number,
+            stream=run.stream.id,
+            start_ns=run.start_ns,
+            end_ns=run.end_ns,
+            origin=run.kernel.origin,
+            comm=op.comm,
         )
+        self.spans.append(((run.start_ns, run.end_ns, *run.order[1]), span))
 
     # The host
 
@@ -121,7 +123,7 @@ class Rank:
                 if command.event in self._events:
                     stream = self.streams[command.stream]
                     record = self._events[command.event]
-                    stream.queue.push(StreamWait(self, stream, command.event, record))
+                    stream.queue.push(StreamWait(self, stream, command.event, record, self.at))
             elif isinstance(command, HostWait) and command.event in self._events:
                 yield from self._block(self._events[command.event].open_tail, command.event, turn)
         self.at = len(plan.commands)
@@ -159,20 +161,19 @@ class Rank:
             self._note_host(what, name, turn, start)
 
     def _note_host(self, what: str, name: str, turn: int, start: int) -> None:
-        self.spans.append(
-            Span(
-                op=name,
-                kind=HOST,
-                phase=what,
-                layer=self.work.kernels[name][0].layer if name in self.work.kernels else 0,
-                ubatch=turn,
-                rank=self.number,
-                stream=HOST,
-                start_ns=start,
-                end_ns=int(self.env.now),
-                origin="model",
-            )
+        span = Span(
+            op=name,
+            kind=HOST,
+            phase=what,
+            layer=self.work.kernels[name][0].layer if name in self.work.kernels else 0,
+            ubatch=turn,
+            rank=self.number,
+            stream=HOST,
+            start_ns=start,
+            end_ns=int(self.env.now),
+            origin="model",
         )
+        self.spans.append(((start, span.end_ns, self.at, -1), span))
 
     # The GPU
 
@@ -202,16 +203,15 @@ class Rank:
         if passes > self.env.now:
             yield self.env.timeout(passes - self.env.now)
         wait.finish()
-        self.edges.append(
-            Edge(
-                event=wait.event,
-                rank=self.number,
-                from_stream=record.stream,
-                recorded_ns=record.end_ns,
-                to_stream=wait.stream.id,
-                passed_ns=wait.end_ns,
-            )
+        edge = Edge(
+            event=wait.event,
+            rank=self.number,
+            from_stream=record.stream,
+            recorded_ns=record.end_ns,
+            to_stream=wait.stream.id,
+            passed_ns=wait.end_ns,
         )
+        self.edges.append(((edge.recorded_ns, wait.end_ns, wait.at, 0), edge))
 
     def _start(self, run: Run) -> Process:
         starts = run.launched_ns + self.gpu.idle_ns

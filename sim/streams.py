@@ -95,10 +95,13 @@ class Recorded:
 class StreamWait(Item):
     """A stream's wait for what an event's record saw."""
 
-    __slots__ = ("event", "record")
+    __slots__ = ("at", "event", "record")
 
-    def __init__(self, rank: Rank, stream: StreamState, event: str, record: Recorded) -> None:
+    def __init__(
+        self, rank: Rank, stream: StreamState, event: str, record: Recorded, at: int
+    ) -> None:
         super().__init__(rank, stream)
+        self.at = at
         self.event = event
         self.record = record
 
@@ -107,8 +110,8 @@ class Run(Item):
     """One kernel of an op on its way through a stream; a tenant of the GPU (sim.gpu)."""
 
     __slots__ = (
-        *("begun", "chained", "high_priority", "kernel", "key"),
-        *("launched_ns", "op", "start_ns", "started"),
+        *("begun", "chained", "kernel", "launched_ns"),
+        *("op", "order", "start_ns", "started"),
     )
 
     def __init__(
@@ -117,8 +120,7 @@ class Run(Item):
         super().__init__(rank, stream)
         self.op = op
         self.kernel = kernel
-        self.key = key
-        self.high_priority = stream.high_priority
+        self.order = (not stream.high_priority, key)
         self.launched_ns = int(rank.env.now)
         self.start_ns = -1
         self.begun = False

@@ -11,6 +11,7 @@ from dbo_sched import plot
 from dbo_sched import timeline as timelines
 from dbo_sched.cli.options import Settings, SimFlags, Ubatches, WorkloadFlags, program_from
 from dbo_sched.cli.output import percent, print_json, print_notes, print_table, signed
+from dbo_sched.critical import time_on_path
 from dbo_sched.errors import InputError
 from dbo_sched.files import write
 from dbo_sched.metrics import Metrics, measure
@@ -90,7 +91,8 @@ def simulate(
     for path, data in files.items():
         write(path, data)
     if json:
-        print_json({"header": timeline.header, "metrics": metrics})
+        path = time_on_path(timeline)
+        print_json({"header": timeline.header, "metrics": metrics, "critical_path_ns": path})
     else:
         print_metrics(timeline, metrics)
         for path in files:
@@ -98,8 +100,9 @@ def simulate(
 
 
 def print_metrics(timeline: Timeline, metrics: Metrics) -> None:
-    """The step, its communication, and why compute was idle."""
+    """The step, its communication, why compute was idle, and what the step consists of."""
     header = timeline.header
+    path = time_on_path(timeline)
     factor, unit = unit_for(metrics.step_ns)
 
     def row(what: str, ns: int, share: str = "") -> tuple[str, str, str]:
@@ -115,6 +118,8 @@ def print_metrics(timeline: Timeline, metrics: Metrics) -> None:
         row("host blocked", metrics.host_blocked_ns),
         row("compute idle", sum(metrics.bubbles.values())),
         *(row(f"  {cause}", ns) for cause, ns in metrics.bubbles.items()),
+        row("critical path", sum(path.values())),
+        *(row(f"  {kind}", ns, percent(100 * ns / metrics.step_ns)) for kind, ns in path.items()),
     ]
     ranks = sum(map(len, header.represents.values()))
     title = f"{header.schedule or 'program'} {header.program_hash} ({header.backend})"

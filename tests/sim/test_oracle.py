@@ -8,6 +8,7 @@ from oracle import longest_path, phases
 from random_programs import programs
 
 from dbo_sched import DeadlockError
+from dbo_sched.critical import time_on_path
 from dbo_sched.plan import Launch
 from sim import Gpu, Host, SimBackend
 
@@ -82,3 +83,12 @@ def test_collapsed_and_full_agree(program, host, gpu):
         for rank in full.ranks:
             spans = [(s.op, s.phase, s.start_ns, s.end_ns) for s in full.gpu(rank)]
             assert spans == [(s.op, s.phase, s.start_ns, s.end_ns) for s in collapsed.gpu()]
+
+
+@settings(max_examples=300, deadline=None)
+@given(programs(), hosts, real_gpus)
+def test_critical_path_adds_up_to_the_makespan(program, host, gpu):
+    timeline = run(program, host, gpu, {})
+    if timeline is not None:
+        times = time_on_path(timeline)
+        assert sum(times.values()) == timeline.makespan_ns
