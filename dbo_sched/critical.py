@@ -31,7 +31,10 @@ def critical_path(timeline: Timeline) -> tuple[Span, ...]:
 
 
 def time_on_path(timeline: Timeline) -> dict[str, int]:
-    """Nanoseconds of the path by op kind, ``host`` and ``gaps``, most first; the makespan in all."""
+    """Nanoseconds of the path by op kind, ``host`` and ``gaps``, most first.
+
+    They add up to the makespan.
+    """
     times: dict[str, int] = defaultdict(int)
     now = 0
     for span in critical_path(timeline):

@@ -91,8 +91,8 @@ def simulate(
     for path, data in files.items():
         write(path, data)
     if json:
-        path = time_on_path(timeline)
-        print_json({"header": timeline.header, "metrics": metrics, "critical_path_ns": path})
+        critical = time_on_path(timeline)
+        print_json({"header": timeline.header, "metrics": metrics, "critical_path_ns": critical})
     else:
         print_metrics(timeline, metrics)
         for path in files:
