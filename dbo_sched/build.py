@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dbo_sched.errors import DboSchedError, ScheduleError
 from dbo_sched.layers import COMMUNICATOR, buffers_of, layers_of
 from dbo_sched.lifetimes import place_memory
-from dbo_sched.plan import AnyCommand, Communicator, Launch, Op, Plan, Program, check
+from dbo_sched.plan import AnyCommand, Communicator, Launch, Op, Plan, Program
 from dbo_sched.registry import OptionValue, Schedule, get_schedule
+from dbo_sched.validate import check
 from dbo_sched.weave import UBatch, link, weave
 from dbo_sched.workload import Workload, check_workload, split
 

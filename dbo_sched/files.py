@@ -7,7 +7,7 @@ import tempfile
 from itertools import chain
 from pathlib import Path
 
-from dbo_sched import plan, text, timeline
+from dbo_sched import json_form, text, timeline
 from dbo_sched.errors import InputError
 from dbo_sched.plan import Program
 from dbo_sched.timeline import Timeline
@@ -42,7 +42,7 @@ def read(path: Path) -> Program | Timeline:
                 data = head + file.read()
                 if b'"header"' in head and b'"backend"' in head:
                     return timeline.from_json(data, str(path))
-                return plan.from_json(data, str(path))
+                return json_form.from_json(data, str(path))
         if b"\0" in head:
             raise InputError("binary data", where=str(path), mend="give a program as text or JSON")
         with path.open(encoding="utf-8") as lines:

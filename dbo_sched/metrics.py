@@ -9,6 +9,7 @@ notify or data while no compute runs is *peer wait*.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 from dbo_sched.intervals import Intervals, intersect, length, subtract, union
 from dbo_sched.structs import Frozen
@@ -25,10 +26,13 @@ BUBBLES = (
 """Why the compute stream's kernels are not running, in order of precedence."""
 
 
-class RankMetrics(Frozen, frozen=True, kw_only=True):
-    """Times of one rank in nanoseconds. ``bubbles`` splits the step's time without compute."""
+class Times(Frozen, frozen=True, kw_only=True):
+    """Nanoseconds of one rank, or means over ranks.
 
-    rank: int
+    ``busy_ns`` is the time in which any kernel runs, ``data_ns`` that of data phases, waiting
+    included. ``bubbles`` splits the step's time without compute by cause.
+    """
+
     compute_ns: int
     busy_ns: int
     data_ns: int
@@ -40,23 +44,17 @@ class RankMetrics(Frozen, frozen=True, kw_only=True):
 
 
 class Metrics(Frozen, frozen=True, kw_only=True):
-    """Times of a step, averaged over all ranks (in whole nanoseconds), with every rank's own."""
+    """A step: its length, the times of each rank in the timeline, and their mean over all ranks."""
 
     step_ns: int
-    compute_ns: int
-    data_ns: int
-    hidden_ns: int
-    exposed_ns: int
-    peer_wait_ns: int
-    host_blocked_ns: int
-    bubbles: dict[str, int]
-    ranks: tuple[RankMetrics, ...]
+    mean: Times
+    ranks: dict[int, Times]
 
     @property
     def hidden_percent(self) -> float | None:
         """Share of the transfer that ran under compute; ``None`` where nothing was transferred."""
-        moved = self.hidden_ns + self.exposed_ns
-        return 100 * self.hidden_ns / moved if moved else None
+        moved = self.mean.hidden_ns + self.mean.exposed_ns
+        return 100 * self.mean.hidden_ns / moved if moved else None
 
 
 def is_compute(span: Span) -> bool:
@@ -73,24 +71,17 @@ def measure(timeline: Timeline) -> Metrics:
     """All metrics of a step."""
     last_start = last_starts(timeline)
     step_ns = timeline.makespan_ns
-    ranks = tuple(_measure_rank(timeline, rank, step_ns, last_start) for rank in timeline.ranks)
-    weights = {rank: len(timeline.header.represents[rank]) for rank in timeline.ranks}
+    ranks = {rank: _times(timeline, rank, step_ns, last_start) for rank in timeline.ranks}
+    weights = [len(timeline.header.represents[rank]) for rank in ranks]
 
-    def mean(values: dict[int, int]) -> int:
-        total = sum(weights.values())
-        return round(sum(weights[rank] * ns for rank, ns in values.items()) / total) if total else 0
+    def mean(values: Iterable[int]) -> int:
+        weighed = sum(weight * ns for weight, ns in zip(weights, values, strict=True))
+        return round(weighed / sum(weights)) if weights else 0
 
-    return Metrics(
-        step_ns=step_ns,
-        compute_ns=mean({r.rank: r.compute_ns for r in ranks}),
-        data_ns=mean({r.rank: r.data_ns for r in ranks}),
-        hidden_ns=mean({r.rank: r.hidden_ns for r in ranks}),
-        exposed_ns=mean({r.rank: r.exposed_ns for r in ranks}),
-        peer_wait_ns=mean({r.rank: r.peer_wait_ns for r in ranks}),
-        host_blocked_ns=mean({r.rank: r.host_blocked_ns for r in ranks}),
-        bubbles={cause: mean({r.rank: r.bubbles[cause] for r in ranks}) for cause in BUBBLES},
-        ranks=ranks,
-    )
+    fields = [field for field in Times.__struct_fields__ if field != "bubbles"]
+    means = {field: mean(getattr(times, field) for times in ranks.values()) for field in fields}
+    bubbles = {cause: mean(times.bubbles[cause] for times in ranks.values()) for cause in BUBBLES}
+    return Metrics(step_ns=step_ns, mean=Times(**means, bubbles=bubbles), ranks=ranks)
 
 
 def last_starts(timeline: Timeline) -> dict[tuple[str, str], int]:
@@ -109,9 +100,9 @@ def waiting(span: Span, last_start: dict[tuple[str, str], int]) -> tuple[int, in
     return span.start_ns, min(span.end_ns, max(arrived, span.start_ns))
 
 
-def _measure_rank(
+def _times(
     timeline: Timeline, rank: int, step_ns: int, last_start: dict[tuple[str, str], int]
-) -> RankMetrics:
+) -> Times:
     gpu = list(timeline.gpu(rank))
     meeting = [span for span in gpu if meets(span)]
     data = [span for span in meeting if span.phase == "data"]
@@ -128,8 +119,7 @@ def _measure_rank(
     for name, cause in zip(BUBBLES, causes, strict=True):
         bubbles[name] = length(intersect(idle, cause))
         idle = subtract(idle, cause)
-    return RankMetrics(
-        rank=rank,
+    return Times(
         compute_ns=length(compute),
         busy_ns=length(union((s.start_ns, s.end_ns) for s in gpu)),
         data_ns=length(union((s.start_ns, s.end_ns) for s in data)),

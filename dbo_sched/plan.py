@@ -2,29 +2,22 @@
 
 A :class:`Program` is what is saved: one :class:`Plan` per class of ranks. A plan is one list of
 commands in host order over immutable ops, buffers, streams and communicators. Both forms of a
-program, JSON (here) and text (``dbo_sched.text``), round-trip exactly. Times are integer
-nanoseconds, sizes are bytes.
+program, JSON (``dbo_sched.json_form``) and text (``dbo_sched.text``), round-trip exactly. Times are
+integer nanoseconds, sizes are bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
-from math import isfinite
+from collections.abc import Callable, Iterable
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from dbo_sched.errors import InputError
 from dbo_sched.structs import Count, Frozen, Positive
 from dbo_sched.workload import Slice, Workload
 
 FORMAT_VERSION = 1
-
-
-_ID = re.compile(r"[^\s=#,:/]+")
 
 
 class Stream(Frozen, frozen=True, kw_only=True):
@@ -210,7 +203,7 @@ class Program(Frozen, frozen=True, kw_only=True):
     @property
     def hash(self) -> str:
         """First 12 hex digits of the SHA-256 of the JSON form."""
-        return hashlib.sha256(to_json(self)).hexdigest()[:12]
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:12]
 
     def plan_of(self, rank: int) -> Plan:
         """The plan that a rank runs."""
@@ -225,88 +218,6 @@ def with_durations(program: Program, durations: Callable[[Op], dict[str, int]]) 
         for plan in program.plans
     )
     return replace(program, plans=tuple(plans))
-
-
-def to_json(program: Program) -> bytes:
-    """The JSON form, one line."""
-    return msgspec.json.encode(program)
-
-
-def from_json(data: bytes, where: str = "program") -> Program:
-    """Parse and check the JSON form.
-
-    Raises:
-        InputError: naming the JSON path, or the id that is unknown or given twice.
-    """
-    try:
-        version = msgspec.json.decode(data, type=_Versioned).version
-        check_version(version, where)
-        program = msgspec.json.decode(data, type=Program)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(
-            f"not a program: {error}", where=where, mend="mend the field that the path names"
-        ) from None
-    check(program, where)
-    return program
-
-
-class _Versioned(msgspec.Struct):
-    version: int
-
-
-def check_version(version: int, where: str) -> None:
-    """Refuse a format that this release does not read."""
-    if version != FORMAT_VERSION:
-        raise InputError(
-            f"format version {version} is not known",
-            where=where,
-            mend=f"this release reads version {FORMAT_VERSION}; emit the program again",
-        )
-
-
-Lines: TypeAlias = Mapping[tuple[int, str], int]
-"""Where a thing stands in the text form: (plan number, "op 'x'" or "command 3") -> line."""
-
-
-def check(program: Program, where: str = "program", lines: Lines | None = None) -> None:
-    """Refuse a program whose parts do not name each other rightly. Hazards are another matter.
-
-    ``lines`` lets errors name the line of the text form.
-
-    Raises:
-        InputError: on an id that is malformed, unknown or given twice, an op launched twice, and
-            ranks that no plan or two plans cover.
-    """
-    check_version(program.version, where)
-    _check_names(program, where)
-    streams = _unique("stream", program.streams, partial(_place_in, where, 0, lines))
-    comms = _unique("comm", program.comms, partial(_place_in, where, 0, lines))
-    owners: dict[int, int] = {}
-    for number, plan in enumerate(program.plans):
-        if not plan.ranks:
-            raise InputError(
-                f"plan {number} covers no rank", where=where, mend="name its ranks, or delete it"
-            )
-        place = f"{where}, plan {number}" if len(program.plans) > 1 else where
-        for rank in plan.ranks:
-            if rank >= program.ranks:
-                raise InputError(
-                    f"rank {rank} does not exist: the program has {program.ranks} ranks",
-                    where=place,
-                    mend=f"name ranks 0 to {program.ranks - 1}",
-                )
-            if owners.setdefault(rank, number) != number or plan.ranks.count(rank) > 1:
-                raise InputError(
-                    f"rank {rank} is given two plans", where=place, mend="name it in one of them"
-                )
-        _check_plan(plan, streams, comms, partial(_place_in, place, number, lines))
-    missing = sorted(set(range(program.ranks)) - set(owners))
-    if missing:
-        raise InputError(
-            f"no plan covers {ranks_text(missing)}",
-            where=where,
-            mend="add them to a plan's ranks, or lower the program's rank count",
-        )
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
@@ -324,113 +235,3 @@ def rank_spans(ranks: Iterable[int]) -> str:
         else:
             runs.append([rank, rank])
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-
-
-def _check_names(program: Program, where: str) -> None:
-    """Names in the header go into one word of the text form."""
-    names = {"schedule": program.schedule or "-", **{f"option {k}": k for k in program.options}}
-    if program.workload is not None:
-        names["model name"] = program.workload.model.name
-        names["system"] = program.workload.deployment.system
-    for plan in program.plans:
-        names.update({f"phase of op '{op.id}'": phase for op in plan.ops for phase in op.ns or ()})
-    for option, value in program.options.items():
-        if isinstance(value, float) and not isfinite(value):
-            raise InputError(
-                f"option '{option}' is {value}", where=where, mend="give it a finite number"
-            )
-    for noun, name in names.items():
-        if not _ID.fullmatch(name):
-            raise InputError(
-                f"{noun} {name!r} is not a name",
-                where=where,
-                mend="use letters, digits and . _ - without blanks or any of = # , : /",
-            )
-
-
-Place: TypeAlias = Callable[[str], str]
-"""Where a thing of a plan stands, for an error to name."""
-
-
-def _place_in(where: str, plan: int, lines: Lines | None, thing: str) -> str:
-    line = (lines or {}).get((plan, thing))
-    return where if line is None else f"{where}, line {line}"
-
-
-def _unique(
-    noun: str, things: Iterable[Stream | Communicator | Buffer | Op], place: Place
-) -> set[str]:
-    seen: set[str] = set()
-    for thing in things:
-        where = place(f"{noun} '{thing.id}'")
-        if not _ID.fullmatch(thing.id):
-            raise InputError(
-                f"{noun} id {thing.id!r} is not a name",
-                where=where,
-                mend="use letters, digits and . _ - without blanks or any of = # , : /",
-            )
-        if thing.id in seen:
-            raise InputError(
-                f"{noun} '{thing.id}' is given twice", where=where, mend="rename or delete one"
-            )
-        seen.add(thing.id)
-    return seen
-
-
-def _check_plan(plan: Plan, streams: set[str], comms: set[str], place: Place) -> None:
-    buffers = _unique("buffer", plan.buffers, place)
-    ops = _unique("op", plan.ops, place)
-    for name, noun, known, user in _references(plan, streams, comms, buffers, ops):
-        if name not in known:
-            near = ", ".join(sorted(known)[:6]) + (", ..." if len(known) > 6 else "")
-            raise InputError(
-                f"{user} names {noun} '{name}', which is not declared",
-                where=place(user),
-                mend=f"declare it with a {noun} line, or use one of: {near or 'none is declared'}",
-            )
-    launched: set[str] = set()
-    for number, command in enumerate(plan.commands):
-        where = place(f"command {number}")
-        if isinstance(command, Launch):
-            if command.op in launched:
-                raise InputError(
-                    f"op '{command.op}' is launched a second time",
-                    where=where,
-                    mend="give the second launch an op of its own",
-                )
-            launched.add(command.op)
-        elif isinstance(command, Record | Wait | HostWait) and not _ID.fullmatch(command.event):
-            raise InputError(
-                f"event name {command.event!r} is not a name",
-                where=where,
-                mend="use letters, digits and . _ - without blanks",
-            )
-
-
-def _references(
-    plan: Plan, streams: set[str], comms: set[str], buffers: set[str], ops: set[str]
-) -> Iterator[tuple[str, str, set[str], str]]:
-    """Every name that the plan uses: (name, what it must be, the declared ones, who uses it)."""
-    for buffer in plan.buffers:
-        user = f"buffer '{buffer.id}'"
-        yield buffer.pool, "stream", streams, user
-        if buffer.view_of is not None:
-            yield buffer.view_of, "buffer", buffers, user
-        if buffer.workspace is not None:
-            yield buffer.workspace, "comm", comms, user
-    for op in plan.ops:
-        user = f"op '{op.id}'"
-        for name in (*op.reads, *op.writes):
-            yield name, "buffer", buffers, user
-        if op.comm is not None:
-            yield op.comm, "comm", comms, user
-        if op.follows is not None:
-            yield op.follows.producer, "op", ops, user
-    for number, command in enumerate(plan.commands):
-        user = f"command {number}"
-        if isinstance(command, Launch):
-            yield command.op, "op", ops, user
-        if isinstance(command, Launch | Record | Wait | Guard):
-            yield command.stream, "stream", streams, user
-        if isinstance(command, Alloc | Free | Guard):
-            yield command.buffer, "buffer", buffers, user

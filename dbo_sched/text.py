@@ -36,11 +36,10 @@ from dbo_sched.plan import (
     Plan,
     Program,
     Stream,
-    check,
-    check_version,
     rank_spans,
 )
 from dbo_sched.structs import Frozen
+from dbo_sched.validate import check, check_version
 from dbo_sched.workload import Deployment, Slice
 
 _VERBS = {str(command.__struct_config__.tag): command for command in COMMANDS}

@@ -9,8 +9,9 @@ from importlib.metadata import version
 from typing import Literal
 
 from dbo_sched.errors import InputError
-from dbo_sched.plan import Program, check, ranks_text
+from dbo_sched.plan import Program, ranks_text
 from dbo_sched.timeline import Header, Timeline
+from dbo_sched.validate import check
 from sim.costs import Costs
 from sim.costs.choose import load_costs
 from sim.costs.roofline import Roofline

@@ -11,9 +11,10 @@ import simpy
 from dbo_sched.plan import HostWait, Launch, Op, Plan, Program, Record, Wait
 from dbo_sched.timeline import HOST, Edge, Span
 from sim.costs import Kernel
-from sim.gpu import NoContention, SmModel, Waves
+from sim.gpu import NoContention, SmModel
 from sim.settings import Gpu, Host
 from sim.streams import Item, Queue, Recorded, Run, StreamState, StreamWait
+from sim.waves import Waves
 
 Place: TypeAlias = tuple[int, int, int, int]
 """Start, end, number of the command, number of the kernel: a total order over a rank's spans."""

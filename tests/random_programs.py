@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from dbo_sched.plan import (
-    Communicator,
-    HostWait,
-    Launch,
-    Op,
-    Plan,
-    Program,
-    Record,
-    Wait,
-    Yield,
-)
+from dbo_sched.plan import Communicator, HostWait, Launch, Op, Plan, Program, Record, Wait, Yield
 
 STREAMS = ("compute", "a2a", "comm", "aux")
 EVENTS = ("e0", "e1", "e2")

@@ -84,9 +84,9 @@ def _print(workload: Workload, entries: list[Entry]) -> None:
             us(entry.moe_layer_ns),
             f"{entry.gain:.2f}x",
             percent(entry.metrics.hidden_percent),
-            ms(entry.metrics.exposed_ns),
-            ms(entry.metrics.peer_wait_ns),
-            ms(entry.metrics.host_blocked_ns),
+            ms(entry.metrics.mean.exposed_ns),
+            ms(entry.metrics.mean.peer_wait_ns),
+            ms(entry.metrics.mean.host_blocked_ns),
         )
         for entry in entries
     ]
@@ -118,10 +118,10 @@ def _document(workload: Workload, entries: list[Entry]) -> dict[str, Any]:
                 "moe_layer_ns": entry.moe_layer_ns,
                 "gain": entry.gain,
                 "hidden_percent": entry.metrics.hidden_percent,
-                "exposed_ns": entry.metrics.exposed_ns,
-                "peer_wait_ns": entry.metrics.peer_wait_ns,
-                "host_blocked_ns": entry.metrics.host_blocked_ns,
-                "bubbles_ns": entry.metrics.bubbles,
+                "exposed_ns": entry.metrics.mean.exposed_ns,
+                "peer_wait_ns": entry.metrics.mean.peer_wait_ns,
+                "host_blocked_ns": entry.metrics.mean.host_blocked_ns,
+                "bubbles_ns": entry.metrics.mean.bubbles,
             }
             for entry in entries
         ],

@@ -110,14 +110,14 @@ def print_metrics(timeline: Timeline, metrics: Metrics) -> None:
 
     rows = [
         row("step", metrics.step_ns),
-        row("compute running", metrics.compute_ns),
-        row("transfer", metrics.hidden_ns + metrics.exposed_ns),
-        row("  hidden under compute", metrics.hidden_ns, percent(metrics.hidden_percent)),
-        row("  exposed", metrics.exposed_ns),
-        row("peer wait without compute", metrics.peer_wait_ns),
-        row("host blocked", metrics.host_blocked_ns),
-        row("compute idle", sum(metrics.bubbles.values())),
-        *(row(f"  {cause}", ns) for cause, ns in metrics.bubbles.items()),
+        row("compute running", metrics.mean.compute_ns),
+        row("transfer", metrics.mean.hidden_ns + metrics.mean.exposed_ns),
+        row("  hidden under compute", metrics.mean.hidden_ns, percent(metrics.hidden_percent)),
+        row("  exposed", metrics.mean.exposed_ns),
+        row("peer wait without compute", metrics.mean.peer_wait_ns),
+        row("host blocked", metrics.mean.host_blocked_ns),
+        row("compute idle", sum(metrics.mean.bubbles.values())),
+        *(row(f"  {cause}", ns) for cause, ns in metrics.mean.bubbles.items()),
         row("critical path", sum(path.values())),
         *(row(f"  {kind}", ns, percent(100 * ns / metrics.step_ns)) for kind, ns in path.items()),
     ]

@@ -12,7 +12,7 @@ import pytest
 
 from dbo_sched import registry
 from dbo_sched.cli import main
-from dbo_sched.plan import from_json
+from dbo_sched.json_form import from_json
 from dbo_sched.text import from_text
 
 REPO = Path(__file__).parents[2]

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from support import small_workload
 
 from dbo_sched import InputError, build_program
+from dbo_sched.json_form import from_json, to_json
 from dbo_sched.plan import (
     Alloc,
     Buffer,
@@ -22,11 +23,9 @@ from dbo_sched.plan import (
     Stream,
     Wait,
     Yield,
-    check,
-    from_json,
-    to_json,
 )
 from dbo_sched.text import from_text, to_text
+from dbo_sched.validate import check
 from dbo_sched.workload import Slice
 
 counts = st.integers(0, 10**12)

@@ -68,7 +68,7 @@ def test_long_collective_on_the_early_rank_is_waiting(phases):
     )
     assert when(timeline, "d", rank=0) == (0, 350)
     assert when(timeline, "d", rank=1) == (300, 350)
-    early, late = measure(timeline).ranks
+    early, late = measure(timeline).ranks.values()
     assert (early.exposed_ns, early.peer_wait_ns) == (50, 300)
     assert (late.exposed_ns, late.peer_wait_ns) == (50, 0)
 
@@ -180,4 +180,4 @@ def test_normal_dispatch_holds_the_host_until_notify_ends():
     """)
     assert when(timeline, "d", phase="data") == (13, 73)
     assert when(timeline, "x") == (13, 18)
-    assert measure(timeline).host_blocked_ns == 13
+    assert measure(timeline).mean.host_blocked_ns == 13
