@@ -13,8 +13,8 @@ import simpy
 
 from sim.costs import Kernel
 
-Order: TypeAlias = tuple[bool, tuple[int, int]]
-"""Place in the line for SMs: (not high priority, place in the plan); lower goes first."""
+Order: TypeAlias = tuple[bool, int, tuple[int, int]]
+"""Place in the line for SMs: (not high priority, ready at, place in the plan); lowest first."""
 
 
 class Tenant(Protocol):

@@ -88,7 +88,7 @@ class Rank:
             origin=run.kernel.origin,
             comm=op.comm,
         )
-        self.spans.append(((run.start_ns, run.end_ns, *run.order[1]), span))
+        self.spans.append(((run.start_ns, run.end_ns, *run.order[2]), span))
 
     # The host
 
@@ -222,6 +222,6 @@ class Rank:
             yield self.env.timeout(starts - self.env.now)
         if run.chained is not None and not run.chained.finished:
             yield run.chained.done
-        self.sms.submit(run)
+        run.ready()
         if not run.begun:
             yield run.started

@@ -120,12 +120,17 @@ class Run(Item):
         super().__init__(rank, stream)
         self.op = op
         self.kernel = kernel
-        self.order = (not stream.high_priority, key)
+        self.order = (not stream.high_priority, -1, key)
         self.launched_ns = int(rank.env.now)
         self.start_ns = -1
         self.begun = False
         self.started = rank.env.event()
         self.chained = rank.chain(self)
+
+    def ready(self) -> None:
+        """The kernel could start now if it had its SMs."""
+        self.order = (self.order[0], int(self.rank.env.now), self.order[2])
+        self.rank.sms.submit(self)
 
     def begin(self) -> None:
         """The kernel has its SMs."""

@@ -103,10 +103,10 @@ class _Grid:
 class Waves:
     """CTAs in whole waves, starting as SMs fall free; communication kernels all or nothing.
 
-    Who is ready first takes the SMs. Those that wait are served by stream priority, then by their
-    place in the plan, and a waiting gang keeps what falls free from those behind it. A running
-    kernel's next CTAs wait like everybody else's. All requests of one instant are looked at
-    together, in plan order, once nothing else happens at that instant.
+    Who is ready first takes the SMs. Those that wait are served by stream priority, then by when
+    they were ready, then by their place in the plan; a waiting gang keeps what falls free from
+    those behind it. A running kernel's next CTAs wait like everybody else's. All requests of one
+    instant are looked at together, in plan order, once nothing else happens at that instant.
     """
 
     def __init__(self, env: simpy.Environment, sms: int) -> None:
@@ -213,7 +213,7 @@ class Waves:
 
     def _serve_new(self, now: int, free: int) -> None:
         """Start new kernels in plan order; what is free belongs to the first in line."""
-        for tenant in sorted(self.new, key=lambda tenant: tenant.order[1]):
+        for tenant in sorted(self.new, key=lambda tenant: tenant.order[2]):
             outranked = any(other.order < tenant.order for other in self.waiting)
             sms = 0 if outranked else self._begin(now, tenant, free)
             if sms:

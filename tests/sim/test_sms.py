@@ -94,6 +94,23 @@ def test_older_kernel_is_served_first_when_sms_fall_free():
     assert when(timeline, "c") == (100, 120)
 
 
+def test_kernel_that_was_ready_first_goes_on_first():
+    """a and b, of 66 tiles, follow each other on compute; c, two waves of 10, is ready at 50 on
+    comm. c gets a's SMs at 100 and its second wave before b, though b is earlier in the plan."""
+    timeline = run(
+        "op a kind=x tiles=66 ns=run:100",
+        "op b kind=x tiles=66 ns=run:100",
+        "op delay kind=x ns=run:50",
+        "op c kind=x tiles=132 ns=run:20",
+        "u0 launch a compute",
+        "u0 launch b compute",
+        "u0 launch delay comm",
+        "u0 launch c comm",
+    )
+    assert when(timeline, "c") == (100, 120)
+    assert when(timeline, "b") == (120, 220)
+
+
 def test_layout_and_notify_hold_sms_too():
     """One rank, 8 SMs: layout 2, notify 1 + 1, data 8. A GEMM of 66 CTAs starts beside layout on
     64 SMs; its last 2 CTAs, which wait already, take layout's SMs before notify is ready, so notify

@@ -55,8 +55,8 @@ def one_by_one(kernels: list[Kernel]) -> None:
 
         begun = [i for i, k in enumerate(kernels) if k.starts >= 0 and left[i]]
 
-        def rank(i: int) -> tuple[bool, int]:
-            return not kernels[i].high, i
+        def rank(i: int) -> tuple[bool, int, int]:
+            return not kernels[i].high, kernels[i].arrives, i
 
         for i in sorted(begun + waiting, key=rank):
             if take(i) and i in waiting:
