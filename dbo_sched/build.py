@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 
 from dbo_sched.errors import DboSchedError, ScheduleError
 from dbo_sched.layers import COMMUNICATOR, buffers_of, layers_of
 from dbo_sched.lifetimes import place_memory
-from dbo_sched.plan import AnyCommand, Communicator, Launch, Op, Plan, Program
+from dbo_sched.plan import (
+    AnyCommand,
+    Communicator,
+    HostWait,
+    Launch,
+    Op,
+    Plan,
+    Program,
+    Record,
+    Wait,
+)
 from dbo_sched.registry import OptionValue, Schedule, get_schedule
 from dbo_sched.validate import check
 from dbo_sched.weave import UBatch, link, weave
@@ -29,8 +39,8 @@ def build_program(
 
     Raises:
         InputError: an unknown schedule or option, an impossible workload or number of ubatches.
-        ScheduleError: the schedule function raises, leaves an op out, or its ubatches yield
-            unequally often.
+        ScheduleError: the schedule function raises, leaves an op out, waits for an event that it
+            never records, or its ubatches yield unequally often.
     """
     if isinstance(schedule, str):
         schedule = get_schedule(schedule)
@@ -74,7 +84,16 @@ def _run(
     """Run the schedule function for every ubatch; whatever it raises names its own line."""
     try:
         threads = [schedule.function(part, **values) for part in parts]
+        for thread in threads:
+            if thread is not None and not isinstance(thread, Generator):
+                raise ScheduleError(
+                    f"returns a {type(thread).__name__}",
+                    mend="write a generator, or a plain function that returns nothing",
+                )
         return weave(parts, threads, stage_offset=schedule.stage_offset)
+    except ScheduleError as error:
+        where = f"schedule '{schedule.name}'" + (f", {error.where}" if error.where else "")
+        raise ScheduleError(error.what, where=where, mend=error.mend) from error
     except DboSchedError:
         raise
     except Exception as error:  # the function is the user's and may raise anything
@@ -89,12 +108,29 @@ def _run(
 def _check_complete(
     schedule: Schedule, commands: tuple[AnyCommand, ...], ops: Mapping[str, Op]
 ) -> None:
-    """A step without one of its ops would look fast for the wrong reason."""
+    """A step without one of its ops, or with a wait for nothing, is fast for the wrong reason."""
+    where = f"schedule '{schedule.name}'"
     launched = {command.op for command in commands if isinstance(command, Launch)}
     missing = [name for name in ops if name not in launched]
     if missing:
         more = f" and {len(missing) - 1} more ops" if len(missing) > 1 else ""
         raise ScheduleError(
-            f"schedule '{schedule.name}' never launches '{missing[0]}'{more}",
+            f"never launches '{missing[0]}'{more}",
+            where=where,
             mend="launch every op of every layer once (those that a layer lacks are None)",
         )
+    foreign = sorted(launched - set(ops))
+    if foreign:
+        raise ScheduleError(
+            f"launches '{foreign[0]}', which is no op of its layers",
+            where=where,
+            mend="launch the ops of u.layers",
+        )
+    recorded = {command.event for command in commands if isinstance(command, Record)}
+    for command in commands:
+        if isinstance(command, Wait | HostWait) and command.event not in recorded:
+            raise ScheduleError(
+                f"waits for event '{command.event}', which it never records",
+                where=where,
+                mend="wait for what u.record(...) returned",
+            )

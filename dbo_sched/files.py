@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from itertools import chain
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 from dbo_sched import json_form, text, timeline
 from dbo_sched.errors import InputError
 from dbo_sched.plan import Program
 from dbo_sched.timeline import Timeline
 
-HEAD_BYTES = 4096
+HEAD_BYTES = 65_536
+"""How much of a file is looked at before the rest is read."""
 
 
 def read_program(path: Path) -> Program:
-    """A program in either form, told apart by its first character.
+    """A program in either form, told apart by its first character; ``-`` is standard input.
 
     Raises:
         InputError: the file cannot be read, or is no program.
@@ -36,48 +38,74 @@ def read(path: Path) -> Program | Timeline:
         InputError: the file cannot be read, or is neither.
     """
     try:
+        if str(path) == "-":
+            return _parse(sys.stdin.buffer, "standard input")
         with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-            if head.lstrip().startswith(b"{"):
-                data = head + file.read()
-                if b'"header"' in head and b'"backend"' in head:
-                    return timeline.from_json(data, str(path))
-                return json_form.from_json(data, str(path))
-        if b"\0" in head:
-            raise InputError("binary data", where=str(path), mend="give a program as text or JSON")
-        with path.open(encoding="utf-8") as lines:
-            first = lines.readline(HEAD_BYTES)
-            return text.from_text(chain([first], lines), str(path))
+            return _parse(file, str(path))
     except OSError as error:
         raise InputError(
             f"cannot be read: {error.strerror}", where=str(path), mend="give the path of a file"
         ) from None
+
+
+def _parse(file: BinaryIO, where: str) -> Program | Timeline:
+    head = file.read(HEAD_BYTES)
+    if head.lstrip().startswith((b"{", b"[")):
+        data = head + file.read()
+        if b'"header"' in head and b'"backend"' in head:
+            return timeline.from_json(data, where)
+        return json_form.from_json(data, where)
+    lines = (line.split(b"#")[0].strip() for line in head.splitlines())
+    first = next((line for line in lines if line), b"")
+    if b"\0" in head or (first and not first.lstrip(b"\xef\xbb\xbf").startswith(b"program")):
+        raise InputError(
+            "neither a program nor a timeline",
+            where=where,
+            mend="give a text that begins with a line like 'program v1', or JSON",
+        )
+    try:
+        return text.from_text((head + file.read()).decode("utf-8-sig"), where)
     except UnicodeDecodeError as error:
         raise InputError(
             f"not UTF-8 text: {error.reason} at byte {error.start}",
-            where=str(path),
-            mend="give a program as text or JSON",
+            where=where,
+            mend="save it as UTF-8",
         ) from None
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all; folders are made.
+    """Write one file; see :func:`write_all`."""
+    write_all({path: data})
+
+
+def write_all(files: Mapping[Path, bytes]) -> None:
+    """Write files so that each is there whole, and none where one of them fails.
+
+    Folders are made and links followed; devices and pipes are written to as they are.
 
     Raises:
-        InputError: the place cannot be written to.
+        InputError: a place cannot be written to.
     """
+    parts: list[tuple[Path, Path]] = []
+    path = Path()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        for path, data in files.items():
+            target = path.resolve()
+            if target.exists() and not target.is_file():
+                target.write_bytes(data)
+                continue
+            if target.exists() and not os.access(target, os.W_OK):
+                raise PermissionError(13, "it is read-only")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            part = target.with_name(f".{target.name}.{os.getpid()}.part")
+            parts.append((part, target))
+            part.write_bytes(data)
+        for part, target in parts:
+            part.replace(target)
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror}", where=str(path), mend="choose another place"
         ) from None
+    finally:
+        for part, _ in parts:
+            part.unlink(missing_ok=True)

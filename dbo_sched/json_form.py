@@ -25,9 +25,8 @@ def from_json(data: bytes, where: str = "program") -> Program:
         check_version(version, where)
         program = msgspec.json.decode(data, type=Program)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(
-            f"not a program: {error}", where=where, mend="mend the field that the path names"
-        ) from None
+        at = "mend the field that the path names" if " - at `" in str(error) else "emit it again"
+        raise InputError(f"not a program: {error}", where=where, mend=at) from None
     check(program, where)
     return program
 

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from dbo_sched.structs import Count, Frozen, Positive
+from dbo_sched.structs import Count, Frozen, Positive, RankCount
 from dbo_sched.workload import Slice, Workload
 
 FORMAT_VERSION = 1
@@ -189,7 +189,7 @@ class Program(Frozen, frozen=True, kw_only=True):
     version: int = FORMAT_VERSION
     schedule: str = ""
     options: dict[str, str | int | float | bool] = msgspec.field(default_factory=dict)
-    ranks: Positive = 1
+    ranks: RankCount = 1
     workload: Workload | None = None
     more_streams: tuple[Stream, ...] = ()
     comms: tuple[Communicator, ...] = ()

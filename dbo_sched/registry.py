@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,10 +15,13 @@ from dbo_sched.weave import Steps
 
 ENTRY_POINTS = "dbo_sched.schedules"
 
+MOST_UBATCHES = 64
+"""Engines split into two, research schedules into a few more."""
+
 OptionValue: TypeAlias = str | int | float | bool
 Function = TypeVar("Function", bound=Callable[..., Steps | None])
 
-_TYPES: tuple[type[OptionValue], ...] = (str, int, float, bool)
+_TYPES: dict[str, type[OptionValue]] = {"str": str, "int": int, "float": float, "bool": bool}
 _TRUE = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -46,11 +50,12 @@ class Schedule:
         """The number of ubatches that it takes, in words."""
         if self.most == self.least:
             return str(self.least)
-        return f"{self.least} or more" if self.most is None else f"{self.least} to {self.most}"
+        return f"{self.least} to {MOST_UBATCHES if self.most is None else self.most}"
 
     def check_ubatches(self, ubatches: int) -> None:
         """Refuse a number of ubatches that the schedule is not made for."""
-        if ubatches < self.least or (self.most is not None and ubatches > self.most):
+        most = MOST_UBATCHES if self.most is None else self.most
+        if not isinstance(ubatches, int) or not self.least <= ubatches <= most:
             raise InputError(
                 f"schedule '{self.name}' takes {self.ubatches} ubatches, not {ubatches}",
                 where="--ubatches",
@@ -90,6 +95,14 @@ def schedule(
             default.
     """
 
+    if not re.fullmatch(r"[\w.-]+", name):
+        raise ScheduleError(f"{name!r} is no name", mend="use letters, digits and . _ -")
+    if least < 1 or (most is not None and most < least) or not 0 <= stage_offset <= 1000:
+        raise ScheduleError(
+            f"schedule '{name}' takes {least} to {most} ubatches at stage offset {stage_offset}",
+            mend="give least from 1, most from least, and an offset from 0 to 1000",
+        )
+
     def register(function: Function) -> Function:
         known = _registry.get(name)
         if known is not None and _origin(known.function) != _origin(function):
@@ -117,7 +130,7 @@ def get_schedule(name: str) -> Schedule:
         failed = "".join(f" ({entry}: {why})" for entry, why in broken.items())
         raise InputError(
             f"schedule '{name}' is not known{failed}",
-            where="--schedule",
+            where="schedule",
             mend=f"use one of {', '.join(sorted(_registry))}",
         )
     return _registry[name]
@@ -142,8 +155,9 @@ def _load_all() -> dict[str, str]:
         for entry in entry_points(group=ENTRY_POINTS):
             try:
                 entry.load()
-            except Exception as error:  # a foreign package may raise anything
-                _broken[entry.value] = f"{type(error).__name__}: {error}"
+            except (Exception, SystemExit) as error:  # a foreign package may raise anything
+                first = str(error).splitlines()[:1]
+                _broken[entry.value] = ": ".join([type(error).__name__, *first])
     return _broken
 
 
@@ -155,14 +169,17 @@ def _options_of(
     name: str, function: Callable[..., Any]
 ) -> dict[str, tuple[type[OptionValue], OptionValue]]:
     options: dict[str, tuple[type[OptionValue], OptionValue]] = {}
-    for parameter in list(inspect.signature(function, eval_str=True).parameters.values())[1:]:
-        if parameter.annotation not in _TYPES or parameter.default is parameter.empty:
+    for parameter in list(inspect.signature(function).parameters.values())[1:]:
+        kind = _TYPES.get(getattr(parameter.annotation, "__name__", parameter.annotation))
+        keyword = parameter.kind is parameter.KEYWORD_ONLY
+        if kind is None or not keyword or type(parameter.default) is not kind:
             raise ScheduleError(
-                f"option '{parameter.name}' of schedule '{name}' has no plain type or no default",
+                f"option '{parameter.name}' of schedule '{name}' is not keyword-only with a plain "
+                "type and a default of that type",
                 where=_origin(function),
-                mend=f"write it as {parameter.name}: int = 0 (str, int, float or bool)",
+                mend=f"write it as *, {parameter.name}: int = 0 (str, int, float or bool)",
             )
-        options[parameter.name] = (parameter.annotation, parameter.default)
+        options[parameter.name] = (kind, parameter.default)
     return options
 
 
@@ -170,8 +187,11 @@ def _convert(schedule: str, name: str, value: OptionValue, kind: type[OptionValu
     try:
         if kind is bool and isinstance(value, str):
             return _TRUE[value.lower()]
-        return kind(value)
-    except (KeyError, ValueError):
+        converted = kind(value)
+        if not isinstance(value, str) and converted != value:
+            raise ValueError
+        return converted
+    except (KeyError, ValueError, TypeError, OverflowError):
         raise InputError(
             f"option '{name}' of schedule '{schedule}' is {value!r}",
             where="--set",

@@ -8,6 +8,10 @@ import msgspec
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+RankCount: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
+"""Ranks of a program; the bound keeps a slip of the pen from filling the memory."""
+Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**24)]
+"""One side of a tensor."""
 
 
 class Frozen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

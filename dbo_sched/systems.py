@@ -18,6 +18,7 @@ class System(Frozen, frozen=True, kw_only=True):
     bf16_tflops: float
     fp8_tflops: float
     memory_gbps: float
+    memory_gb: float
     gpus_per_node: int = 8
 
     def tflops(self, dtype: str) -> float:
@@ -28,8 +29,22 @@ class System(Frozen, frozen=True, kw_only=True):
 SYSTEMS = {
     system.name: system
     for system in (
-        System(name="h100", sms=132, bf16_tflops=989.4, fp8_tflops=1978.9, memory_gbps=3350),
-        System(name="h200", sms=132, bf16_tflops=989.4, fp8_tflops=1978.9, memory_gbps=4800),
+        System(
+            name="h100",
+            sms=132,
+            bf16_tflops=989.4,
+            fp8_tflops=1978.9,
+            memory_gbps=3350,
+            memory_gb=80,
+        ),
+        System(
+            name="h200",
+            sms=132,
+            bf16_tflops=989.4,
+            fp8_tflops=1978.9,
+            memory_gbps=4800,
+            memory_gb=141,
+        ),
     )
 }
 

@@ -47,7 +47,7 @@ _OPERANDS = {
     verb: [name for name in command.__struct_fields__ if name != "turn"]
     for verb, command in _VERBS.items()
 }
-_COMMAND = re.compile(r"u(\d+)")
+_COMMAND = re.compile(r"u(\d{1,6})")
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -163,6 +163,8 @@ class _Reader:
         word, rest = words[0], words[1:]
         if self.head is None and word != "program":
             raise self.error(f"begins with '{word[:40]}'", "begin with a line like: program v1")
+        if word in ("option", "batch") and not rest:
+            raise self.error(f"the {word} line is empty", f"write: {word} name=value")
         match word:
             case "program":
                 self.read_head(rest)
@@ -245,7 +247,7 @@ class _Reader:
         try:
             return msgspec.convert(fields, kind, strict=False)
         except msgspec.ValidationError as error:
-            raise self.error(str(error), "mend the field that the path names") from None
+            raise self.error(str(error), "mend that value") from None
 
     def fields(
         self, known: Iterable[str], words: list[str], read: Callable[[str, str], Any] | None = None
@@ -255,22 +257,22 @@ class _Reader:
         fields: dict[str, Any] = {}
         for word in words:
             name, equals, value = word.partition("=")
-            key = name.replace("-", "_")
+            key = name.replace("-", "_") if known else name
             if known and (key not in known or key == "id"):
                 names = ", ".join(sorted(n.replace("_", "-") for n in known - {"id"}))
                 raise self.error(f"field '{name[:40]}' is not known", f"use one of: {names}")
             if key in fields:
                 raise self.error(f"field '{name}' is given twice", "delete one")
-            if equals and key in _FLAGS:
+            flag = bool(known) and key in _FLAGS
+            if equals and flag:
                 raise self.error(f"flag '{name}' is given a value", f"write just: {name}")
-            if not equals and key not in _FLAGS:
+            if not equals and not flag:
                 raise self.error(f"field '{name[:40]}' has no value", f"write: {name[:40]}=VALUE")
             try:
                 fields[key] = (read or _read)(key, value) if equals else True
             except ValueError:
-                raise self.error(
-                    f"field '{name}' has value '{value[:60]}'", _HINTS.get(key, "mend the value")
-                ) from None
+                hint = _HINTS.get(key, "mend the value") if known else _OPTION_HINT
+                raise self.error(f"field '{name}' has value '{value[:60]}'", hint) from None
         return fields
 
     def program(self) -> Program:
@@ -310,8 +312,10 @@ class _Reader:
                 strict=False,
             )
         except msgspec.ValidationError as error:
-            raise self.error(str(error), "mend the field that the path names") from None
+            raise self.error(str(error), "mend that value") from None
 
+
+_OPTION_HINT = r'write a number, true, false, a word, or JSON without blanks, as in "a\u0020b"'
 
 _FLAGS = ("blocks_host", "captured")
 

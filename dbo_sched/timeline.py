@@ -119,9 +119,17 @@ def from_json(data: bytes, where: str) -> Timeline:
     Raises:
         InputError: naming the JSON path that does not fit.
     """
+    mend = "give a file that simulate wrote"
     try:
-        return msgspec.json.decode(data, type=Timeline)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise InputError(
-            f"not a timeline: {error}", where=where, mend="give a file that simulate wrote"
-        ) from None
+        timeline = msgspec.json.decode(data, type=Timeline)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"not a timeline: {error}", where=where, mend=mend) from None
+    for number, span in enumerate(timeline.spans):
+        if span.end_ns < span.start_ns or span.rank not in timeline.header.represents:
+            raise InputError(
+                f"span {number} ({span.op}) ends before it starts, or is of a rank that the header "
+                "does not list",
+                where=where,
+                mend=mend,
+            )
+    return timeline

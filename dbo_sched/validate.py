@@ -71,11 +71,19 @@ def check(program: Program, where: str = "program", lines: Lines | None = None) 
                     where=place,
                     mend=f"name ranks 0 to {program.ranks - 1}",
                 )
-            if owners.setdefault(rank, number) != number or plan.ranks.count(rank) > 1:
+            if rank in owners:
                 raise InputError(
                     f"rank {rank} is given two plans", where=place, mend="name it in one of them"
                 )
+            owners[rank] = number
         _check_plan(plan, streams, comms, partial(_place_in, place, number, lines))
+    workload = program.workload
+    if workload is not None and workload.deployment.ep != program.ranks:
+        raise InputError(
+            f"the program has {program.ranks} ranks, its deployment {workload.deployment.ep}",
+            where=where,
+            mend="give both the same number",
+        )
     missing = sorted(set(range(program.ranks)) - set(owners))
     if missing:
         raise InputError(
@@ -87,13 +95,22 @@ def check(program: Program, where: str = "program", lines: Lines | None = None) 
 
 def _check_names(program: Program, where: str) -> None:
     """Names in the header go into one word of the text form."""
-    names = {"schedule": program.schedule or "-", **{f"option {k}": k for k in program.options}}
+    names = {
+        "schedule": program.schedule or "-",
+    }
     if program.workload is not None:
         names["model name"] = program.workload.model.name
         names["system"] = program.workload.deployment.system
     for plan in program.plans:
-        names.update({f"phase of op '{op.id}'": phase for op in plan.ops for phase in op.ns or ()})
+        for op in plan.ops:
+            names |= {f"phase '{phase}' of op '{op.id}'": phase for phase in op.ns or ()}
+            names[f"kind of op '{op.id}'"] = op.kind
+            names[f"scratch of op '{op.id}'"] = op.scratch or "-"
     for option, value in program.options.items():
+        if not option.isidentifier():
+            raise InputError(
+                f"option {option!r} is no Python name", where=where, mend="name it like comm_sms"
+            )
         if isinstance(value, float) and not isfinite(value):
             raise InputError(
                 f"option '{option}' is {value}", where=where, mend="give it a finite number"
@@ -145,7 +162,28 @@ def _check_plan(plan: Plan, streams: set[str], comms: set[str], place: Place) ->
             raise InputError(
                 f"{user} names {noun} '{name}', which is not declared",
                 where=place(user),
-                mend=f"declare it with a {noun} line, or use one of: {near or 'none is declared'}",
+                mend=f"declare it ({noun} {name} ...), or use one of: {near or 'none is declared'}",
+            )
+    views = {buffer.id: buffer.view_of for buffer in plan.buffers if buffer.view_of is not None}
+    for name in views:
+        seen, at = {name}, views.get(name)
+        while at is not None and at not in seen:
+            seen.add(at)
+            at = views.get(at)
+        if at is not None:
+            raise InputError(
+                f"buffer '{name}' is a view of itself",
+                where=place(f"buffer '{name}'"),
+                mend="let one buffer of the circle own the storage",
+            )
+    for op in plan.ops:
+        follows = op.follows
+        if follows is not None and (follows.producer == op.id or follows.threshold > follows.tiles):
+            raise InputError(
+                f"op '{op.id}' follows {follows.threshold} of {follows.tiles} tiles of "
+                f"'{follows.producer}'",
+                where=place(f"op '{op.id}'"),
+                mend="name another op, and no more tiles than it has",
             )
     launched: set[str] = set()
     for number, command in enumerate(plan.commands):

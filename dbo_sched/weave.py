@@ -13,6 +13,9 @@ Steps: TypeAlias = Generator[None, None, None]
 """What a schedule returns: each ``yield`` hands the host to the next ubatch."""
 
 
+MOST_STAGES = 100_000
+
+
 class UBatch:
     """What a schedule function works on: the layers of one ubatch, and the verbs to order them.
 
@@ -80,6 +83,14 @@ class UBatch:
         self._emit(Yield(turn=self.index))
 
     def _emit(self, command: AnyCommand) -> None:
+        operands = [getattr(command, name) for name in command.__struct_fields__ if name != "turn"]
+        for operand in operands:
+            if not isinstance(operand, str):
+                raise ScheduleError(
+                    f"{type(command).__name__} is given {operand!r}",
+                    where=f"ubatch {self.index}",
+                    mend="pass the names of events, streams and buffers",
+                )
         self.commands.append(command)
 
 
@@ -115,6 +126,11 @@ def weave(
                     raise StopIteration
                 next(thread)
                 stages[u] += 1
+                if stages[u] > MOST_STAGES:
+                    raise ScheduleError(
+                        f"ubatch {u} still yields after {MOST_STAGES} stages",
+                        mend="let the schedule function end",
+                    )
                 ubatch.hand_over()
             except StopIteration:
                 ubatch.run_deferred()

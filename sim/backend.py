@@ -6,6 +6,7 @@ import platform
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
+from math import isfinite
 from typing import Literal
 
 from dbo_sched.errors import InputError
@@ -17,6 +18,9 @@ from sim.costs.choose import load_costs
 from sim.costs.roofline import Roofline
 from sim.engine import Model
 from sim.settings import EAGER_HOST, HOSTS, Gpu, Host, check_settings, default_gpu
+
+MOST_US = 1e9
+"""A step of a quarter of an hour is a slip of the pen."""
 
 
 class SimBackend:
@@ -78,9 +82,19 @@ class SimBackend:
         def gpu(program: Program) -> Gpu:
             known = default_gpu(program) if latencies else Gpu(sms=default_gpu(program).sms)
             return replace(
-                known, contention=contention, connections=connections, sms=sms or known.sms
+                known,
+                contention=contention,
+                connections=connections,
+                sms=known.sms if sms is None else sms,
             )
 
+        times = [*(skew_us or {}).values(), 0.0 if limit_us is None else limit_us]
+        if not all(isfinite(us) and 0 <= us <= MOST_US for us in times):
+            raise InputError(
+                f"a time of {next(us for us in times if not 0 <= us <= MOST_US)} us",
+                where="--skew, --limit-us",
+                mend=f"give 0 to {MOST_US:g} us",
+            )
         roofline = Roofline(math_efficiency, memory_efficiency)
         return cls(
             load_costs(costs, roofline),
@@ -117,7 +131,7 @@ class SimBackend:
             program_hash=program.hash,
             schedule=program.schedule,
             represents=represents,
-            notes=self.costs.notes(program) + _contention_note(gpu),
+            notes=(*self.costs.notes(program), self.host.note, gpu.note, *_warnings(gpu)),
         )
         return [Timeline(header=header, spans=spans, edges=edges)] * steps
 
@@ -141,9 +155,8 @@ class SimBackend:
         return {ranks[0]: tuple(ranks) for ranks in classes.values()}
 
 
-def _contention_note(gpu: Gpu) -> tuple[str, ...]:
+def _warnings(gpu: Gpu) -> tuple[str, str]:
+    contention = "SM contention is uncalibrated: CTAs in waves, no shared bandwidth or clock"
     if gpu.contention == "none":
-        return ("no contention for SMs: every kernel runs as if alone on the GPU",)
-    return (
-        "contention for SMs is uncalibrated: CTAs in whole waves, no shared bandwidth or clock",
-    )
+        contention = "no contention for SMs: every kernel runs as if alone on the GPU"
+    return contention, "data hazards are not checked: a plan that lacks a wait runs as it stands"

@@ -15,7 +15,7 @@ from math import inf
 import simpy
 
 from dbo_sched.errors import InputError, TimeLimitError
-from dbo_sched.plan import Op, Plan, Program
+from dbo_sched.plan import HostWait, Launch, Op, Plan, Program
 from dbo_sched.timeline import Edge, Span
 from sim.costs import Costs, Kernel
 from sim.deadlock import explain
@@ -37,6 +37,7 @@ class Model:
         """``starts`` maps each rank to simulate to the time at which its host begins."""
         self.env = simpy.Environment()
         self.meetings: dict[tuple[str, str], list[Run]] = defaultdict(list)
+        _check_meetings(program)
         work = {number: _prepare(program, p, costs, gpu) for number, p in enumerate(program.plans)}
         self.ranks = [
             Rank(
@@ -120,9 +121,31 @@ def _finish(runs: list[Run]) -> None:
         run.finish()
 
 
+def _check_meetings(program: Program) -> None:
+    """Ranks meet by op id: refuse one id for different collectives."""
+    known: dict[str, Op] = {}
+    for plan in program.plans:
+        for op in plan.ops:
+            other = known.setdefault(op.id, op)
+            if (other.kind, other.comm) != (op.kind, op.comm) and (other.comm or op.comm):
+                raise InputError(
+                    f"op '{op.id}' is a {other.kind} on {other.comm or 'no communicator'} in one "
+                    f"plan and a {op.kind} on {op.comm or 'no communicator'} in another",
+                    where="sim",
+                    mend="give counterparts one kind and communicator, other ops other names",
+                )
+
+
 def _prepare(program: Program, plan: Plan, costs: Costs, gpu: Gpu) -> Work:
+    if plan.captured and any(isinstance(command, HostWait) for command in plan.commands):
+        raise InputError(
+            "a captured plan has a host-wait: a CUDA graph has no host",
+            where="sim",
+            mend="leave it out, or do not capture",
+        )
     kernels: dict[str, tuple[Op, tuple[Kernel, ...]]] = {}
-    for op in plan.ops:
+    launched = {command.op for command in plan.commands if isinstance(command, Launch)}
+    for op in (op for op in plan.ops if op.id in launched):
         if op.follows is not None:
             raise InputError(
                 f"op '{op.id}' follows tiles of '{op.follows.producer}': the SimPy model has no "
@@ -145,6 +168,8 @@ def _prepare(program: Program, plan: Plan, costs: Costs, gpu: Gpu) -> Work:
                     f"op '{op.id}' ({kernel.phase}) wants {kernel.sms} SMs at once, and the GPU "
                     f"has {gpu.sms}",
                     where="sim",
-                    mend="lower sms",
+                    mend="lower its sms"
+                    if kernel.phase == "data"
+                    else "predict a GPU with more SMs: ranks and experts decide this phase's",
                 )
     return Work(plan, kernels)

@@ -30,6 +30,18 @@ class Host:
     hand_over_ns: int = 0
     threads: bool = False
 
+    @property
+    def note(self) -> str:
+        """The settings in words."""
+        if self == Host(threads=self.threads):
+            return "host: free of cost"
+        threads = "one thread per ubatch" if self.threads else "one thread"
+        return (
+            f"host: {threads}, {self.launch_ns / 1000:g} us a launch, "
+            f"{self.comm_launch_ns / 1000:g} us of a collective's, {self.resume_ns / 1000:g} us to "
+            "resume dispatch"
+        )
+
 
 EAGER_HOST = Host(
     launch_ns=15_700,
@@ -71,17 +83,29 @@ class Gpu:
     idle_ns: int = 0
     contention: Literal["waves", "none"] = "waves"
 
+    @property
+    def note(self) -> str:
+        """The settings in words."""
+        latencies = (self.stream_ns, self.event_ns, self.idle_ns)
+        times = ", ".join(f"{ns / 1000:g} us" for ns in latencies)
+        where = ("within a stream", "across streams", "after a launch")
+        return (
+            f"GPU: {self.sms} SMs, {self.connections} hardware queues, latencies {times} "
+            f"({', '.join(where)})"
+        )
+
+
+STREAM_NS, EVENT_NS, IDLE_NS = 2_000, 1_500, 4_000
+"""Latencies of a Hopper part: median between kernels of a stream in DeepSeek's published training
+trace on H800; across streams, measured on one H200; from launch to start, assumed."""
+
 
 def default_gpu(program: Program) -> Gpu:
-    """The GPU of the program's deployment, with the latencies of a Hopper part.
-
-    2 us between kernels of a stream: median in DeepSeek's published training trace on H800. 1.5 us
-    across streams: measured on one H200. 4 us from launch to start: assumed.
-    """
+    """The GPU of the program's deployment, with the latencies of a Hopper part."""
     sms = 132
     if program.workload is not None:
         sms = load_system(program.workload.deployment.system).sms
-    return Gpu(sms=sms, stream_ns=2_000, event_ns=1_500, idle_ns=4_000)
+    return Gpu(sms=sms, stream_ns=STREAM_NS, event_ns=EVENT_NS, idle_ns=IDLE_NS)
 
 
 def check_settings(host: Host, gpu: Gpu) -> None:
@@ -92,8 +116,8 @@ def check_settings(host: Host, gpu: Gpu) -> None:
     """
     for thing in (host, gpu):
         for name, value in vars(thing).items():
-            if isinstance(value, int) and value < 0:
-                raise InputError(f"{name} is {value}", where="sim settings", mend="give 0 or more")
-    for name in ("sms", "connections"):
-        if getattr(gpu, name) < 1:
-            raise InputError(f"{name} is 0", where="sim settings", mend="give at least 1")
+            least = 1 if name in ("sms", "connections") else 0
+            if isinstance(value, int) and value < least:
+                raise InputError(
+                    f"{name} is {value}", where="sim settings", mend=f"give {least} or more"
+                )

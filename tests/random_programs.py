@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import strategies as st
 
 from dbo_sched.plan import Communicator, HostWait, Launch, Op, Plan, Program, Record, Wait, Yield
@@ -32,6 +33,12 @@ def ops(draw, name: str) -> Op:
         sms=draw(st.sampled_from((None, 3, 8))),
         ns={f"k{i}": draw(times) for i in range(draw(st.integers(1, 2)))},
     )
+
+
+@st.composite
+def varied(draw, op: Op) -> Op:
+    """The same op with other durations, as on a rank with other tokens."""
+    return msgspec.structs.replace(op, ns={phase: draw(times) for phase in op.ns})
 
 
 @st.composite
@@ -71,7 +78,7 @@ def programs(draw, spmd: bool | None = None) -> Program:
         return Program(ranks=ranks, comms=COMMS, plans=(plan,))
     plans = []
     for rank in everyone:
-        own = [op if draw(st.booleans()) else draw(ops(op.id)) for op in base]
+        own = [op if draw(st.booleans()) else draw(varied(op)) for op in base]
         if draw(st.integers(0, 3)) == 0:
             own = draw(st.permutations(own))
         if draw(st.integers(0, 7)) == 0:

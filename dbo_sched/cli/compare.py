@@ -7,11 +7,21 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from dbo_sched import plot, text
-from dbo_sched.cli.options import SimFlags, WorkloadFlags
-from dbo_sched.cli.output import ms, percent, print_json, print_notes, print_table, signed, us
+from dbo_sched import plot
+from dbo_sched.cli.options import SimFlags, Whole, WorkloadFlags, program_text
+from dbo_sched.cli.output import (
+    command_line,
+    ms,
+    percent,
+    print_json,
+    print_notes,
+    print_table,
+    signed,
+    us,
+    warn,
+)
 from dbo_sched.errors import InputError
-from dbo_sched.files import write
+from dbo_sched.files import write_all
 from dbo_sched.ranking import Entry, rank_schedules
 from dbo_sched.registry import Schedule, all_schedules, get_schedule
 from dbo_sched.trace import export
@@ -32,8 +42,8 @@ COLUMNS = (
 
 def compare(
     *,
-    schedules: Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())] = None,
-    ubatches: int = 2,
+    schedules: str | None = None,
+    ubatches: Whole = 2,
     out: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
     workload: WorkloadFlags = WorkloadFlags(),  # noqa: B008
@@ -47,7 +57,7 @@ def compare(
     Parameters
     ----------
     schedules
-        Names, by comma or blank; by default all (dbo-sched schedules lists them).
+        Names, separated by commas; by default all (dbo-sched schedules lists them).
     ubatches
         Parts that schedules with overlap split the batch into; the others run it whole.
     out
@@ -55,23 +65,36 @@ def compare(
     json
         Print one JSON document instead of the table.
     """
-    if ubatches < 1:
-        raise InputError(f"{ubatches} is not possible", where="--ubatches", mend="give 1 or more")
-    chosen = _chosen(schedules)
+    if ubatches < 2:
+        raise InputError(
+            f"{ubatches} is not possible: overlap takes 2 ubatches or more",
+            where="--ubatches",
+            mend="give 2 or more; sequential and shared-overlap run the batch whole",
+        )
     job = workload.workload()
-    entries = rank_schedules(job, chosen, sim.backend(), ubatches=ubatches)
+    entries = rank_schedules(job, _chosen(schedules), sim.backend(), ubatches=ubatches)
+    files = {} if out is None else _files(out, entries)
+    write_all(files)
     if json:
         print_json(_document(job, entries))
-    else:
-        _print(job, entries)
-    if out is not None:
-        _write(out, entries, quiet=json)
+        return
+    _print(job, entries)
+    if files:
+        print(f"wrote {len(files)} files to {out}: timelines.png of all, and for each schedule a")
+        print("picture (.png), a Chrome trace (.trace.json, ui.perfetto.dev) and its .program.txt")
 
 
-def _chosen(names: list[str] | None) -> list[Schedule]:
-    if not names:
-        return all_schedules()[0]
-    chosen = [name for part in names for name in part.split(",") if name]
+def _chosen(names: str | None) -> list[Schedule]:
+    if names is None:
+        known, broken = all_schedules()
+        for entry, why in broken.items():
+            warn(f"schedules of {entry} are left out: {why}")
+        return known
+    chosen = [name.strip() for name in names.split(",") if name.strip()]
+    if not chosen:
+        raise InputError(
+            "no schedule is named", where="--schedules", mend="write names separated by commas"
+        )
     return [get_schedule(name) for name in dict.fromkeys(chosen)]
 
 
@@ -96,16 +119,18 @@ def _print(workload: Workload, entries: list[Entry]) -> None:
 
 def _title(workload: Workload) -> str:
     model, deployment = workload.model, workload.deployment
+    prompts = len(workload.sequences)
     return (
         f"{model.name}, {model.num_hidden_layers} layers, EP{deployment.ep} on "
         f"{deployment.nodes} x {deployment.ep // deployment.nodes} {deployment.system}, "
-        f"{workload.tokens} tokens per rank in {len(workload.sequences)} prompts, "
+        f"{workload.tokens} tokens per rank in {prompts} prompt{'s' * (prompts != 1)}, "
         f"{deployment.comm_sms} comm SMs (predicted)"
     )
 
 
 def _document(workload: Workload, entries: list[Entry]) -> dict[str, Any]:
     return {
+        "command": command_line(),
         "workload": workload,
         "notes": entries[0].timeline.header.notes,
         "versions": entries[0].timeline.header.versions,
@@ -128,17 +153,11 @@ def _document(workload: Workload, entries: list[Entry]) -> dict[str, Any]:
     }
 
 
-def _write(out: Path, entries: list[Entry], *, quiet: bool) -> None:
+def _files(out: Path, entries: list[Entry]) -> dict[Path, bytes]:
     timelines = [signed(entry.timeline) for entry in entries]
     files = {"timelines.png": plot.timeline_png(timelines)}
     for entry, timeline in zip(entries, timelines, strict=True):
         files[f"{entry.schedule}.png"] = plot.timeline_png([timeline])
         files[f"{entry.schedule}.trace.json"] = export.to_json(timeline)
-        files[f"{entry.schedule}.program.txt"] = text.to_text(entry.program).encode()
-    for name, data in files.items():
-        write(out / name, data)
-    if not quiet:
-        print(
-            f"wrote {len(files)} files to {out}: timelines.png, and for each schedule its picture"
-        )
-        print("(.png), Chrome trace (.trace.json, for ui.perfetto.dev) and program (.program.txt)")
+        files[f"{entry.schedule}.program.txt"] = program_text(entry.program)
+    return {out / name: data for name, data in files.items()}

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, Token
 
 from dbo_sched.backend import Backend, load_backend
 from dbo_sched.build import build_program
+from dbo_sched.cli.output import command_line
 from dbo_sched.errors import InputError
 from dbo_sched.files import read_program
 from dbo_sched.models import load_model
 from dbo_sched.plan import Program
 from dbo_sched.systems import load_system
+from dbo_sched.text import to_text
 from dbo_sched.workload import Deployment, Workload, check_workload, prompts
 
+
+def _whole(kind: type, tokens: Sequence[Token]) -> int:
+    """A whole number as digits only; the parser would round 1.5."""
+    return int(tokens[0].value)
+
+
+Whole = Annotated[int, Parameter(converter=_whole)]
+
 WORKLOAD = Group("Workload", sort_key=1)
-MODEL = Group("Prediction", sort_key=2)
+PREDICTION = Group("Prediction", sort_key=2)
+
+
+MOST_TOKENS = 10_000_000
 
 
 @Parameter(name="*", group=WORKLOAD)
@@ -32,25 +47,25 @@ class WorkloadFlags:
     system: str = "h100"
     "The GPU: h100 or h200."
 
-    nodes: int = 1
+    nodes: Whole = 4
     "Nodes; every GPU of a node is one rank."
 
-    ep: int | None = None
+    ep: Whole | None = None
     "Expert-parallel ranks; by default all GPUs of the nodes."
 
-    tokens: int = 8192
+    tokens: Whole = 8192
     "New tokens per rank and step (prefill)."
 
-    seq_len: int = 4096
+    seq_len: Whole = 4096
     "Length of the prompts that these tokens come in; the rest is one shorter prompt."
 
-    comm_sms: int = 20
+    comm_sms: Whole = 20
     "SMs that DeepEP is given per call, even."
 
     dtype: Literal["fp8", "bf16"] = "fp8"
-    "Data type of the projections' and experts' matrix products, and of dispatch."
+    "Data type of matrix products and of dispatch; the dispatch tables hold fp8 only."
 
-    layers: int | None = None
+    layers: Whole | None = None
     "Only the model's first N layers; by default all."
 
     def workload(self) -> Workload:
@@ -59,8 +74,6 @@ class WorkloadFlags:
         Raises:
             InputError: an unknown name, or numbers that do not fit each other.
         """
-        model = load_model(self.model)
-        system = load_system(self.system)
         for flag, value in vars(self).items():
             if isinstance(value, int) and value < 1:
                 raise InputError(
@@ -68,6 +81,14 @@ class WorkloadFlags:
                     where=f"--{flag.replace('_', '-')}",
                     mend="give 1 or more",
                 )
+        if self.tokens > MOST_TOKENS:
+            raise InputError(
+                f"{self.tokens} tokens per rank are not possible",
+                where="--tokens",
+                mend=f"give at most {MOST_TOKENS}",
+            )
+        model = load_model(self.model)
+        system = load_system(self.system)
         if self.layers is not None:
             if self.layers > model.num_hidden_layers:
                 raise InputError(
@@ -92,13 +113,10 @@ class WorkloadFlags:
         return workload
 
 
-@Parameter(name="*", group=MODEL)
+@Parameter(name="*", group=PREDICTION)
 @dataclass(frozen=True, kw_only=True)
 class SimFlags:
     """How the SimPy model predicts."""
-
-    costs: Literal["auto", "fixed"] = "auto"
-    "Durations: auto (ns= of an op, DeepEP tables, roofline) or fixed (ns= only)."
 
     host: Literal["single", "threads", "free"] = "single"
     "Host: one thread, one thread per ubatch with hand-over cost, or free of cost."
@@ -109,10 +127,10 @@ class SimFlags:
     latencies: bool = True
     "GPU latencies between kernels, across streams and after a launch."
 
-    connections: int = 8
+    connections: Whole = 8
     "Hardware queues (CUDA_DEVICE_MAX_CONNECTIONS)."
 
-    sms: int | None = None
+    sms: Whole | None = None
     "SMs of the GPU; by default those of the system, 132 without one."
 
     math_efficiency: float = 0.6
@@ -182,8 +200,14 @@ def read_settings(settings: list[str]) -> dict[str, str]:
     return options
 
 
-Ubatches = Annotated[int | None, Parameter(group=WORKLOAD)]
+Ubatches = Annotated[Whole | None, Parameter(group=WORKLOAD)]
 Settings = Annotated[
     list[str] | None,
     Parameter(name="--set", group=WORKLOAD, negative=(), consume_multiple=False),
 ]
+
+
+def program_text(program: Program) -> bytes:
+    """The text form as a file, saying first what made it."""
+    made = f"# dbo-sched {version('dbo-sched')}, program {program.hash}: {command_line()}\n"
+    return (made + to_text(program)).encode()

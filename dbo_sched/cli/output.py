@@ -15,9 +15,9 @@ from rich.table import Table
 from dbo_sched.timeline import Timeline
 
 
-def console() -> Console:
-    """Standard output; wide where it is no terminal, so that nothing is cut."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+def command_line() -> str:
+    """The command that is running, as one would type it."""
+    return "dbo-sched " + shlex.join(sys.argv[1:])
 
 
 def print_json(value: Any) -> None:
@@ -26,15 +26,21 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
-    """A table; the first column is text, the others numbers."""
-    table = Table(box=None, pad_edge=False)
+    """A table; the first column is text, the others numbers, and none is ever cut."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    least = 0
     for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", no_wrap=number == 0)
+        cells = [row[number] for row in rows]
+        width = max(map(len, [*cells, *column.split()]), default=1)
+        least += width + 2
+        table.add_column(column, justify="right" if number else "left", min_width=width)
     for row in rows:
         table.add_row(*row)
     if title:
         print(title)
-    console().print(table)
+    console = Console(highlight=False)
+    console.width = max(least, console.width if sys.stdout.isatty() else 200)
+    console.print(table)
 
 
 def print_notes(notes: Sequence[str]) -> None:
@@ -43,10 +49,14 @@ def print_notes(notes: Sequence[str]) -> None:
         print(f"  * {note}")
 
 
+def warn(message: str) -> None:
+    """One line on standard error."""
+    print(f"dbo-sched: {message}", file=sys.stderr)
+
+
 def signed(timeline: Timeline) -> Timeline:
     """The timeline with the command that made it in its header."""
-    command = "dbo-sched " + shlex.join(sys.argv[1:])
-    header = msgspec.structs.replace(timeline.header, command=command)
+    header = msgspec.structs.replace(timeline.header, command=command_line())
     return msgspec.structs.replace(timeline, header=header)
 
 

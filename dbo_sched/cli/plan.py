@@ -7,9 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from dbo_sched import json_form, text
+from dbo_sched import json_form
 from dbo_sched.build import build_program
-from dbo_sched.cli.options import Settings, Ubatches, WorkloadFlags, read_settings
+from dbo_sched.cli.options import Settings, Ubatches, WorkloadFlags, program_text, read_settings
 from dbo_sched.files import write
 
 
@@ -42,7 +42,7 @@ def plan(
         workload.workload(), schedule, ubatches=ubatches, options=read_settings(settings or [])
     )
     as_json = json or (out is not None and out.suffix == ".json")
-    data = json_form.to_json(program) if as_json else text.to_text(program).encode()
+    data = json_form.to_json(program) if as_json else program_text(program)
     if out is None:
         print(data.decode(), end="\n" if as_json else "")
         return

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from dbo_sched.cli.output import print_json
+from dbo_sched.cli.output import print_json, warn
 from dbo_sched.registry import Schedule, all_schedules, get_schedule
 
 
@@ -35,7 +35,7 @@ def schedules(
         for schedule in known:
             print(f"{schedule.name.ljust(width)}  {schedule.summary}")
     for entry, why in broken.items():
-        print(f"not loaded: {entry}: {why}")
+        warn(f"schedules of {entry} are left out: {why}")
 
 
 def _document(schedule: Schedule) -> dict[str, object]:

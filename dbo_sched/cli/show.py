@@ -8,11 +8,12 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from dbo_sched import text
+from dbo_sched.cli.options import Whole
 from dbo_sched.cli.simulate import print_metrics
 from dbo_sched.errors import InputError
 from dbo_sched.files import read
 from dbo_sched.metrics import measure
-from dbo_sched.plan import Alloc, AnyCommand, Free, Guard, Launch, Plan, Program
+from dbo_sched.plan import Alloc, AnyCommand, Free, Guard, Launch, Plan, Program, rank_spans
 from dbo_sched.timeline import Timeline
 
 
@@ -20,8 +21,8 @@ def show(
     file: Path,
     /,
     *,
-    layer: int | None = None,
-    rank: int = 0,
+    layer: Whole | None = None,
+    rank: Whole | None = None,
     memory: Annotated[bool, Parameter(negative=())] = False,
     all: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
@@ -37,19 +38,26 @@ def show(
     layer
         The layer whose period to show; by default one in the middle.
     rank
-        The rank whose plan to show.
+        The rank whose plan to show; by default 0.
     memory
         Show alloc, free and guard commands too.
     all
         Print the whole program in its text form.
     """
     found = read(file)
+    chosen = layer is not None or rank is not None or memory
+    if chosen and (all or isinstance(found, Timeline)):
+        raise InputError(
+            "--layer, --rank and --memory choose a part of a program",
+            where="show",
+            mend="leave them out" + (" or leave --all out" if all else ": this is a timeline"),
+        )
     if isinstance(found, Timeline):
         print_metrics(found, measure(found))
     elif all:
         print(text.to_text(found), end="")
     else:
-        _print_period(found, rank, layer, memory=memory)
+        _print_period(found, rank or 0, layer, memory=memory)
 
 
 def _print_period(program: Program, rank: int, layer: int | None, *, memory: bool) -> None:
@@ -63,7 +71,7 @@ def _print_period(program: Program, rank: int, layer: int | None, *, memory: boo
         commands = [c for c in commands if not isinstance(c, Alloc | Free | Guard)]
     print(
         f"{program.schedule or 'program'} {program.hash}, ranks {program.ranks}, "
-        f"{len(plan.ubatches)} ubatches, layer {shown} of {layers} "
+        f"ubatches {len(plan.ubatches)}, layer {shown} of {layers} layers "
         f"({len(commands)} of {len(plan.commands)} commands; --all prints everything)"
     )
     print("\n".join(text.command_lines(commands)))
@@ -84,7 +92,7 @@ def period(plan: Plan, layer: int | None = None) -> tuple[list[AnyCommand], int,
         raise InputError(
             "the plan launches nothing" if not first else f"no op of layer {layer} is launched",
             where="--layer",
-            mend=f"choose one of {min(first)} to {max(first)}" if first else "print it with --all",
+            mend=f"choose one of {rank_spans(sorted(first))}" if first else "print it with --all",
         )
     chosen = sorted(first)[len(first) // 2] if layer is None else layer
     end = min((at for at in first.values() if at > first[chosen]), default=len(plan.commands))

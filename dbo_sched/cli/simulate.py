@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from dbo_sched import plot
 from dbo_sched import timeline as timelines
-from dbo_sched.cli.options import Settings, SimFlags, Ubatches, WorkloadFlags, program_from
+from dbo_sched.cli.options import (
+    PREDICTION,
+    Settings,
+    SimFlags,
+    Ubatches,
+    Whole,
+    WorkloadFlags,
+    program_from,
+)
 from dbo_sched.cli.output import percent, print_json, print_notes, print_table, signed
 from dbo_sched.critical import time_on_path
 from dbo_sched.errors import InputError
-from dbo_sched.files import write
+from dbo_sched.files import write_all
 from dbo_sched.metrics import Metrics, measure
 from dbo_sched.timeline import Timeline
 from dbo_sched.trace import export
 from dbo_sched.units import unit_for
+
+EFFICIENCIES = (SimFlags.math_efficiency, SimFlags.memory_efficiency)
 
 
 def simulate(
@@ -29,11 +39,12 @@ def simulate(
     png: Path | None = None,
     trace: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
-    skew: Annotated[list[str] | None, Parameter(negative=(), consume_multiple=True)] = None,
+    skew: str | None = None,
     limit_us: float | None = None,
     all_ranks: Annotated[bool, Parameter(negative=())] = False,
     show_layers: str | None = None,
-    rank: int | None = None,
+    rank: Whole | None = None,
+    costs: Annotated[Literal["auto", "fixed"], Parameter(group=PREDICTION)] = "auto",
     ubatches: Ubatches = None,
     settings: Settings = None,
     workload: WorkloadFlags = WorkloadFlags(),  # noqa: B008
@@ -58,7 +69,7 @@ def simulate(
     json
         Print the metrics as JSON.
     skew
-        Late starts as RANK=US, by comma or blank; ranks not named start at 0.
+        Late starts as RANK=US, separated by commas; ranks not named start at 0.
     limit_us
         Give up when the model still runs after so many microseconds.
     all_ranks
@@ -67,29 +78,41 @@ def simulate(
         Layers on the picture, as FIRST-LAST; by default two in the middle.
     rank
         Rank on the picture; by default the first.
+    costs
+        Durations: auto (an op's own ns=, DeepEP tables, roofline) or fixed (ns= only).
     ubatches
         Parts to split each rank's batch into; by default the least that the schedule takes.
     settings
         An option of the schedule as name=value; may be given several times.
     """
-    source = program_from(program, schedule, workload, ubatches, settings or [])
-    backend = sim.backend(skew_us=_skew(skew), collapse=not all_ranks, limit_us=limit_us)
-    timeline = signed(backend.run(source)[0])
-    metrics = measure(timeline)
+    if costs == "fixed" and (sim.math_efficiency, sim.memory_efficiency) != EFFICIENCIES:
+        raise InputError(
+            "fixed costs have no roofline", where="--costs", mend="leave the efficiencies out"
+        )
     layers = _layers(show_layers)
-    files = {}
-    if png is not None:
-        files[png] = plot.timeline_png([timeline], layers=layers, rank=rank)
-    elif layers is not None or rank is not None:
+    if png is None and (layers is not None or rank is not None):
         raise InputError(
             "no picture to apply it to", where="--show-layers, --rank", mend="give --png FILE too"
         )
+    places = [path.resolve() for path in (png, trace, out) if path is not None]
+    if len(set(places)) < len(places):
+        raise InputError(
+            "two results go to one file", where="--png, --trace, --out", mend="name different files"
+        )
+    source = program_from(program, schedule, workload, ubatches, settings or [])
+    backend = sim.backend(
+        costs=costs, skew_us=_skew(skew), collapse=not all_ranks, limit_us=limit_us
+    )
+    timeline = signed(backend.run(source)[0])
+    metrics = measure(timeline)
+    files = {}
+    if png is not None:
+        files[png] = plot.timeline_png([timeline], layers=layers, rank=rank)
     if trace is not None:
         files[trace] = export.to_json(timeline)
     if out is not None:
         files[out] = timelines.to_json(timeline)
-    for path, data in files.items():
-        write(path, data)
+    write_all(files)
     if json:
         critical = time_on_path(timeline)
         print_json({"header": timeline.header, "metrics": metrics, "critical_path_ns": critical})
@@ -127,15 +150,19 @@ def print_metrics(timeline: Timeline, metrics: Metrics) -> None:
     print_notes(header.notes)
 
 
-def _skew(words: list[str] | None) -> dict[int, float]:
+def _skew(words: str | None) -> dict[int, float]:
     skew: dict[int, float] = {}
-    for word in (word for part in words or [] for word in part.split(",") if word):
+    for word in words.split(",") if words is not None else []:
         rank, _, late = word.partition("=")
         try:
+            if int(rank) in skew:
+                raise ValueError
             skew[int(rank)] = float(late)
         except ValueError:
             raise InputError(
-                f"'{word}' is not RANK=US", where="--skew", mend="write for example --skew 1=300"
+                f"'{word}' is not RANK=US, or names a rank again",
+                where="--skew",
+                mend="write for example --skew 1=300,2=50",
             ) from None
     return skew
 

@@ -7,14 +7,21 @@ The presets beside this file keep the keys of the published ``config.json`` that
 from __future__ import annotations
 
 import json
+import re
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
 from dbo_sched.errors import InputError
-from dbo_sched.structs import Count, Frozen, Positive
+from dbo_sched.structs import Frozen, Size
+
+Few: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65_536)]
+Many: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
+
+MOST_BYTES = 2**22
+"""A config.json has some kilobytes."""
 
 MLA_ARCHITECTURES = ("DeepseekV3ForCausalLM",)
 
@@ -23,20 +30,20 @@ class Model(Frozen, frozen=True, kw_only=True):
     """Shapes of an MoE transformer with multi-head latent attention; names as in config.json."""
 
     name: str
-    num_hidden_layers: Positive
-    first_k_dense_replace: Count
-    hidden_size: Positive
-    num_attention_heads: Positive
-    q_lora_rank: Positive
-    kv_lora_rank: Positive
-    qk_nope_head_dim: Positive
-    qk_rope_head_dim: Positive
-    v_head_dim: Positive
-    intermediate_size: Positive
-    moe_intermediate_size: Positive
-    n_routed_experts: Positive
-    num_experts_per_tok: Positive
-    n_shared_experts: Count
+    num_hidden_layers: Many
+    first_k_dense_replace: Few
+    hidden_size: Size
+    num_attention_heads: Size
+    q_lora_rank: Size
+    kv_lora_rank: Size
+    qk_nope_head_dim: Size
+    qk_rope_head_dim: Size
+    v_head_dim: Size
+    intermediate_size: Size
+    moe_intermediate_size: Size
+    n_routed_experts: Many
+    num_experts_per_tok: Many
+    n_shared_experts: Few
 
     def with_layers(self, layers: int) -> Model:
         """The same model cut to its first ``layers`` layers, dense ones first."""
@@ -59,21 +66,23 @@ def load_model(name: str) -> Model:
         text = resources.files(__name__).joinpath(f"{name}.json").read_text(encoding="utf-8")
         return model_from_config(text, name=name, where=f"preset {name}")
     path = Path(name)
-    if not path.suffix and not path.exists():
+    if path.suffix != ".json" and not path.is_file():
         raise InputError(
-            f"model '{name}' is not known",
+            f"model '{name}' is not known, nor is it a file",
             where="--model",
-            mend=f"use one of {', '.join(preset_names())}, or the path of a config.json",
+            mend=f"use {', '.join(preset_names())}, or the path of a config.json",
         )
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"cannot be read: {error}",
+            f"cannot be read: {getattr(error, 'strerror', None) or error}",
             where=name,
             mend="give the path of a Hugging Face config.json",
         ) from None
-    return model_from_config(text, name=path.resolve().parent.name or path.stem, where=name)
+    folder = path.resolve().parent.name or path.stem
+    return model_from_config(text, name=re.sub(r"[^\w.-]+", "-", folder), where=name)
 
 
 def model_from_config(text: str, *, name: str, where: str) -> Model:
@@ -84,14 +93,16 @@ def model_from_config(text: str, *, name: str, where: str) -> Model:
     """
     try:
         config = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"not JSON: {error}", where=where, mend="give a config.json") from None
     if not isinstance(config, dict):
         raise InputError("not a JSON object", where=where, mend="give a config.json")
-    architectures = config.get("architectures") or []
-    if not any(known in architectures for known in MLA_ARCHITECTURES):
+    architectures = config.get("architectures")
+    given = architectures if isinstance(architectures, list) else [architectures]
+    if not any(known in given for known in MLA_ARCHITECTURES):
+        names = ", ".join(map(str, given)) if architectures else "(none given)"
         raise InputError(
-            f"architecture {', '.join(map(str, architectures)) or '(none given)'} is not known",
+            f"architecture {names} is not known",
             where=where,
             mend=f"use a model of one of: {', '.join(MLA_ARCHITECTURES)}",
         )
@@ -101,7 +112,7 @@ def model_from_config(text: str, *, name: str, where: str) -> Model:
             where=where,
             mend="use a model whose layers after first_k_dense_replace are all MoE (1)",
         )
-    return _shapes(config, name=name.replace(" ", "-"), where=where)
+    return _shapes(config, name=name, where=where)
 
 
 def _shapes(config: dict[str, Any], *, name: str, where: str) -> Model:
@@ -109,7 +120,7 @@ def _shapes(config: dict[str, Any], *, name: str, where: str) -> Model:
     missing = [key for key in keys if config.get(key) is None]
     if missing:
         raise InputError(
-            f"key {', '.join(missing)} is missing", where=where, mend="add it to the config.json"
+            f"key {', '.join(missing)} is missing or null", where=where, mend="give it a number"
         )
     try:
         model = msgspec.convert({"name": name, **{key: config[key] for key in keys}}, Model)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dbo_sched.errors import InputError
 from dbo_sched.plan import Op, Plan, Program
+from dbo_sched.systems import load_system
+from dbo_sched.workload import weight_bytes
 from sim.costs import Kernel, silicon
 from sim.costs.fixed import FixedCosts
 from sim.costs.roofline import Roofline
@@ -36,17 +38,27 @@ class AutoCosts:
         """See :class:`sim.costs.Costs`."""
         if program.workload is None:
             return ()
-        deployment = program.workload.deployment
+        workload, deployment = program.workload, program.workload.deployment
+        system = load_system(deployment.system)
         notes = [
-            f"compute: roofline of the {deployment.system} data sheet, assumed "
+            f"compute: roofline of the {system.name} data sheet, assumed "
             f"{self.roofline.math_efficiency:.0%} of peak math and "
             f"{self.roofline.memory_efficiency:.0%} of memory bandwidth",
             "dispatch and combine: measured alone on the GPU (aiconfigurator, DeepEP V1, FP8 "
             "dispatch, BF16 combine); layout: measured on one H200, scaled by tokens x top-k",
-            "routing: balanced; one rank per GPU (TP is 1)",
+            "routing: balanced over all experts, no limit on nodes; one rank per GPU (TP is 1)",
         ]
         if deployment.nodes == 1:
             notes.append("notify: measured on one H200 with two ranks; the table has none")
-        if (deployment.system, deployment.nodes, deployment.comm_sms) == ("h100", 2, 12):
-            notes.append("h100, 2 nodes, 12 SMs: dispatch is an outlier of the table, 30 % slow")
+        if (system.name, deployment.nodes) == ("h100", 2) and 8 < deployment.comm_sms < 16:
+            notes.append(
+                "DISPATCH TOO SLOW: on 2 h100 nodes the table's rows at 12 SMs are outliers (data "
+                "some 30 %, notify several times); take 8, or 16 and more"
+            )
+        weights_gb = weight_bytes(workload) / 1e9
+        if weights_gb > system.memory_gb:
+            notes.append(
+                f"DOES NOT FIT: the layers' weights take {weights_gb:.0f} GB of each GPU, and "
+                f"{system.name} has {system.memory_gb:g} GB"
+            )
         return tuple(notes)

@@ -60,7 +60,14 @@ class Roofline:
                 mend=f"use one of {', '.join(PIECES)}, or give the op ns=run:NANOSECONDS",
             )
         system = load_system(workload.deployment.system)
-        part = plan.ubatches[op.ubatch] if op.ubatch < len(plan.ubatches) else Slice(tokens=0)
+        if op.ubatch >= len(plan.ubatches):
+            raise InputError(
+                f"op '{op.id}' is of ubatch {op.ubatch}, and the plan declares "
+                f"{len(plan.ubatches)} ubatches",
+                where="costs",
+                mend="add a line such as: ubatch tokens=4096 sequences=4096+0",
+            )
+        part = plan.ubatches[op.ubatch]
         pieces = PIECES[op.kind](workload, part, op.tokens)
         return tuple(self._kernel(system, piece, op) for piece in pieces)
 

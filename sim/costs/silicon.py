@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from dbo_sched.errors import InputError
 from dbo_sched.plan import Op, Program
+from dbo_sched.systems import SYSTEMS
 from dbo_sched.workload import Workload
 from sim.costs import Kernel
 from sim.costs.deepep import phase_sms
@@ -80,8 +81,8 @@ def find_table(workload: Workload) -> Table:
             mend="use fp8, or give durations on the ops and --costs fixed",
         )
     if key not in _tables():
-        same_shape = [k for k in _tables() if k[3:] == shape]
-        covered = ", ".join(f"{k[0]} {k[1]} x {k[2] // k[1]} GPUs" for k in same_shape)
+        same_shape = [k for k in _tables() if k[3:] == shape and k[0] in SYSTEMS]
+        covered = ", ".join(f"--system {k[0]} --nodes {k[1]}" for k in same_shape)
         raise InputError(
             f"{TABLE} has no row for {deployment.system}, {deployment.nodes} nodes, "
             f"{deployment.ep} ranks, hidden {shape[0]}, top-{shape[1]}, {shape[2]} experts",

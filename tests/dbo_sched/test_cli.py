@@ -164,7 +164,9 @@ def test_show_fits_one_layer_period_on_a_screen(run, tmp_path):
     _, memory, _ = run("show", path, "--memory", "--layer", 30)
     assert len(memory.splitlines()) > 43
     _, everything, _ = run("show", path, "--all")
-    assert everything == path.read_text()
+    first, rest = path.read_text().split("\n", 1)
+    assert everything == rest
+    assert re.fullmatch(r"# dbo-sched 0\.1\.0, program [0-9a-f]{12}: dbo-sched .*", first)
 
 
 def test_schedules_tell_their_options(run):
@@ -196,17 +198,17 @@ BAD = [
     (["compare", "--ubatches", "0"], "--ubatches: 0 is not possible"),
     (["compare", "--comm-sms", "5"], "5 communication SMs are not possible"),
     (["compare", "--layers", "62"], "deepseek-v3 has 61 layers, not 62"),
-    (["compare", "--costs", "guess"], "guess"),
+    (["simulate", "--costs", "guess"], "guess"),
     (["compare", "--math-efficiency", "nan"], "math_efficiency is nan"),
     (["compare", "--connections", "0"], "connections is 0"),
     (["compare", "--out", "/proc/none/here"], "/proc/none/here"),
     (["plan"], "SCHEDULE"),
     (["plan", "dbo-ht", "--set", "x"], "'x' is not name=value"),
     (["plan", "dbo-ht", "--set", "x=1"], "schedule 'dbo-ht' has no option 'x'"),
-    (["plan", "dbo-ht", "--ubatches", "1"], "'dbo-ht' takes 2 or more ubatches, not 1"),
+    (["plan", "dbo-ht", "--ubatches", "1"], "'dbo-ht' takes 2 to 64 ubatches, not 1"),
     (["simulate"], "give one program: a file, or a schedule"),
     (["simulate", "p.txt", "--schedule", "dbo-ht"], "give one program"),
-    (["simulate", "p.txt", "--nodes", "4"], "--nodes has no effect on a program from a file"),
+    (["simulate", "p.txt", "--nodes", "2"], "--nodes has no effect on a program from a file"),
     (["simulate", "p.txt"], "p.txt: cannot be read: No such file"),
     (["simulate", "."], "cannot be read: Is a directory"),
     (["simulate", "--schedule", "dbo-ht", "--skew", "x"], "'x' is not RANK=US"),
@@ -230,10 +232,10 @@ def test_bad_input_is_one_line_and_exit_code_2(run, tmp_path, monkeypatch, argum
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"\x7fELF\0\0", "binary data"),
+        (b"\x7fELF\0\0", "neither a program nor a timeline"),
         (b"program v1\n\xff\xfe", "not UTF-8 text"),
         (b"", "empty"),
-        (b"hello", "line 1: begins with 'hello'"),
+        (b"hello", "neither a program nor a timeline"),
         (b'{"version": 1, "plans": [', "not a program: Input data was truncated"),
         (b'{"header": {"backend": 3}}', "not a timeline"),
     ],
@@ -277,10 +279,10 @@ def test_foreign_schedules_come_through_entry_points(run, tmp_path, monkeypatch)
     monkeypatch.setattr(registry, "entry_points", lambda group: found)
     monkeypatch.setattr(registry, "_broken", None)
     monkeypatch.setattr(registry, "_registry", dict(registry._registry))
-    code, out, _ = run("schedules")
+    code, out, err = run("schedules")
     assert code == 0
     assert "theirs" in out and "All of it, in data order." in out
-    assert "not loaded: no_such_module_here: ModuleNotFoundError" in out
+    assert "schedules of no_such_module_here are left out: ModuleNotFoundError" in err
     code, out, _ = run("compare", "--nodes", 4, *SMALL, "--schedules", "theirs", "--json")
     assert json.loads(out)["schedules"][0]["gain"] == pytest.approx(1, abs=0.02)
 

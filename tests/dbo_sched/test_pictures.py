@@ -83,7 +83,7 @@ def test_waiting_for_a_peer_is_hatched_and_the_transfer_is_not():
 def test_layers_choose_the_window(timeline):
     axes = draw([timeline], layers=(1, 1)).axes[0]
     assert axes.get_xlim()[1] < draw([timeline]).axes[0].get_xlim()[1]
-    with pytest.raises(InputError, match="no kernel of layers 7 to 9; choose layers from 0 to 2"):
+    with pytest.raises(InputError, match="no kernel of layers 7 to 9; choose from layers 0-2"):
         draw([timeline], layers=(7, 9))
     with pytest.raises(InputError, match="no kernel of rank 5"):
         draw([timeline], rank=5)

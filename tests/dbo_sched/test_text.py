@@ -34,6 +34,13 @@ names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.\-]{0,8}", fullmatch=True)
 
 
 @st.composite
+def follows(draw, producers: list[str]) -> Follows:
+    tiles = draw(sizes)
+    threshold = draw(st.integers(1, tiles))
+    return Follows(producer=draw(st.sampled_from(producers)), tiles=tiles, threshold=threshold)
+
+
+@st.composite
 def plans(draw, ranks: tuple[int, ...], streams: list[str], comms: list[str]) -> Plan:
     buffer_ids = draw(st.lists(names, unique=True, max_size=3))
     op_ids = draw(st.lists(names, unique=True, max_size=4))
@@ -45,11 +52,11 @@ def plans(draw, ranks: tuple[int, ...], streams: list[str], comms: list[str]) ->
             id=name,
             bytes=draw(counts),
             pool=draw(any_stream),
-            view_of=draw(st.none() | pick),
+            view_of=draw(st.none() | st.sampled_from(buffer_ids[:at])) if at else None,
             workspace=draw(st.none() | st.sampled_from(comms)) if comms else None,
             version=draw(counts),
         )
-        for name in buffer_ids
+        for at, name in enumerate(buffer_ids)
     ]
     ops = [
         Op(
@@ -66,12 +73,9 @@ def plans(draw, ranks: tuple[int, ...], streams: list[str], comms: list[str]) ->
             scratch=draw(st.none() | names),
             blocks_host=draw(st.booleans()),
             ns=draw(st.none() | st.dictionaries(names, counts, min_size=1, max_size=3)),
-            follows=draw(
-                st.none()
-                | st.builds(Follows, producer=st.sampled_from(op_ids), tiles=sizes, threshold=sizes)
-            ),
+            follows=draw(st.none() | follows(op_ids[:at])) if at else None,
         )
-        for name in op_ids
+        for at, name in enumerate(op_ids)
     ]
     turns = st.integers(0, 3)
     guards = [Guard] if buffer_ids else []
@@ -108,7 +112,9 @@ def programs(draw) -> Program:
     priorities = st.sampled_from(("normal", "high"))
     transports = st.sampled_from(("deepep", "nccl", "custom", "symm-mem"))
     comms = draw(st.lists(names, unique=True, max_size=2))
-    ranks = draw(st.permutations(range(draw(st.integers(1, 5)))))
+    workload = draw(st.none() | st.integers(0, 2).map(lambda n: small_workload(ep=2**n)))
+    number = draw(st.integers(1, 5)) if workload is None else workload.deployment.ep
+    ranks = draw(st.permutations(range(number)))
     cut = draw(st.integers(0, len(ranks) - 1))
     shares = [share for share in (ranks[:cut], ranks[cut:]) if share]
     values = (
@@ -121,7 +127,7 @@ def programs(draw) -> Program:
         schedule=draw(st.just("") | names),
         options=draw(st.dictionaries(st.from_regex(r"[a-z][a-z_]{0,5}", fullmatch=True), values)),
         ranks=len(ranks),
-        workload=draw(st.none() | st.just(small_workload())),
+        workload=workload,
         more_streams=tuple(Stream(id=name, priority=draw(priorities)) for name in extra),
         comms=tuple(Communicator(id=name, transport=draw(transports)) for name in comms),
         plans=tuple(
@@ -160,7 +166,8 @@ def test_hand_written_text_is_read_as_meant():
         plan ranks=2 captured
         buffer x bytes=8 pool=a2a view-of=y
         buffer y
-        op e kind=experts reads=x,y follows=e/8/4
+        op d kind=dispatch comm=ep
+        op e kind=experts reads=x,y follows=d/8/4
         u0 launch e
     """)
     assert program == Program(
@@ -189,11 +196,12 @@ def test_hand_written_text_is_read_as_meant():
                 captured=True,
                 buffers=(Buffer(id="x", bytes=8, pool="a2a", view_of="y"), Buffer(id="y")),
                 ops=(
+                    Op(id="d", kind="dispatch", comm="ep"),
                     Op(
                         id="e",
                         kind="experts",
                         reads=("x", "y"),
-                        follows=Follows(producer="e", tiles=8, threshold=4),
+                        follows=Follows(producer="d", tiles=8, threshold=4),
                     ),
                 ),
                 commands=(Launch(turn=0, op="e", stream="compute"),),
@@ -239,6 +247,12 @@ BAD_TEXT = [
     ("program v1\ncomm ep transport=mpi", "p, line 2: Invalid enum value 'mpi'"),
     ("program v1\nbuffer b pool=nowhere", "p, line 2: buffer 'b' names stream 'nowhere'"),
     ("program v1\noption size=inf", "p: option 'size' is inf"),
+    ("program v1\noption a-b=1", "p: option 'a-b' is no Python name"),
+    ('program v1\noption b="x y"', "p, line 2: field 'b' has value"),
+    ("program v1\noption", "p, line 2: the option line is empty"),
+    ("program v1\nbuffer b view-of=b", "p, line 2: buffer 'b' is a view of itself"),
+    ("program v1\nop a kind=x follows=a/2/1", "p, line 2: op 'a' follows 1 of 2 tiles of 'a'"),
+    ("program v1 ranks=99999999", "Expected `int` <= 65536"),
     ("program v1\nbatch sequences=5+0", "p: the workload has no model and no deployment line"),
     ("program v1\nbatch sequences=5", "p, line 2: field 'sequences' has value '5'"),
 ]

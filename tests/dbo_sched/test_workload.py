@@ -43,7 +43,7 @@ def config(**changes):
         ("[]", "c: not a JSON object"),
         (config(architectures=["LlamaForCausalLM"]), "architecture LlamaForCausalLM is not known"),
         (config(architectures=...), r"architecture \(none given\) is not known"),
-        (config(kv_lora_rank=...), "key kv_lora_rank is missing"),
+        (config(kv_lora_rank=...), "key kv_lora_rank is missing or null"),
         (
             config(hidden_size="big"),
             r"Expected `int`, got `str` - at `\$.hidden_size`",
@@ -64,10 +64,10 @@ def test_config_of_that_architecture_is_read(tmp_path):
     path.write_text(config(hidden_size=16))
     assert load_model(str(path)).hidden_size == 16
     assert load_model(str(path)).name == "my-model"
-    with pytest.raises(InputError, match="'deepseek' is not known; use one of deepseek-v3"):
+    with pytest.raises(InputError, match="'deepseek' is not known, nor is it a file; use deepseek"):
         load_model("deepseek")
-    with pytest.raises(InputError, match="cannot be read"):
-        load_model(str(tmp_path))
+    with pytest.raises(InputError, match="cannot be read: No such file"):
+        load_model(str(tmp_path / "other.json"))
 
 
 @pytest.mark.parametrize(
