@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -18,7 +17,7 @@ HEAD_BYTES = 65_536
 
 
 def read_program(path: Path) -> Program:
-    """A program in either form, told apart by its first character; ``-`` is standard input.
+    """A program in either form, told apart by its first character.
 
     Raises:
         InputError: the file cannot be read, or is no program.
@@ -38,8 +37,6 @@ def read(path: Path) -> Program | Timeline:
         InputError: the file cannot be read, or is neither.
     """
     try:
-        if str(path) == "-":
-            return _parse(sys.stdin.buffer, "standard input")
         with path.open("rb") as file:
             return _parse(file, str(path))
     except OSError as error:

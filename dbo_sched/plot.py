@@ -171,7 +171,7 @@ def _bar(
     box(span.start_ns, ready, **hatched)
     light = span.phase in ("layout", "notify") or span.stream == HOST
     wide = (span.end_ns - ready) * 500 > stop - start
-    edge = {"edgecolor": "white" if wide else colour, "lw": 0.3 if wide else 0.5}
+    edge = {"edgecolor": "white" if wide else colour, "lw": 0.3 if wide else 0 if light else 0.5}
     box(ready, span.end_ns, facecolor=colour, alpha=0.55 if light else 1, **edge)
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from dbo_sched.timeline import Timeline
 
@@ -26,21 +25,32 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
-    """A table; the first column is text, the others numbers, and none is ever cut."""
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    least = 0
-    for number, column in enumerate(columns):
-        cells = [row[number] for row in rows]
-        width = max(map(len, [*cells, *column.split()]), default=1)
-        least += width + 2
-        table.add_column(column, justify="right" if number else "left", min_width=width)
-    for row in rows:
-        table.add_row(*row)
+    """A table; the first column is text, the others numbers.
+
+    Nothing is ever cut: where the terminal is narrow, headings break into lines, numbers never.
+    """
+    heads = [[column] for column in columns]
+    if sys.stdout.isatty() and _width(heads, rows) > shutil.get_terminal_size().columns:
+        heads = [column.split() for column in columns]
+    deep = max(map(len, heads))
+    lines = list(zip(*([""] * (deep - len(head)) + head for head in heads), strict=True))
+    widths = _widths(heads, rows)
     if title:
         print(title)
-    console = Console(highlight=False)
-    console.width = max(least, console.width if sys.stdout.isatty() else 200)
-    console.print(table)
+    for line in [*lines, *rows]:
+        cells = [
+            cell.rjust(width) if number else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def _widths(heads: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, [*head, *(r[n] for r in rows)])) for n, head in enumerate(heads)]
+
+
+def _width(heads: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> int:
+    return sum(width + 2 for width in _widths(heads, rows)) - 2
 
 
 def print_notes(notes: Sequence[str]) -> None:

@@ -310,3 +310,108 @@ def test_import_loads_no_heavy_package(tmp_path):
         tmp_path,
     )
     assert done.stdout == "set()\n"
+
+
+def test_links_are_followed_and_other_modes_kept(run, tmp_path):
+    target, link = tmp_path / "target.txt", tmp_path / "link.txt"
+    target.write_text("old")
+    link.symlink_to(target)
+    code, _, _ = run("plan", "dbo-ht", *SMALL, "-o", link)
+    assert code == 0
+    assert link.is_symlink()
+    assert from_text(target.read_text()).schedule == "dbo-ht"
+
+
+def test_devices_and_pipes_are_written_to_and_read_from(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    code = "import sys; from dbo_sched.cli import main; raise SystemExit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code]
+    plan = [*command, "plan", "dbo-ht", *SMALL, "-o", str(pipe)]
+    with subprocess.Popen(plan, stdout=subprocess.PIPE, text=True) as writer:
+        shown = subprocess.run([*command, "show", str(pipe)], capture_output=True, text=True)
+        assert "wrote" in writer.stdout.read()
+    assert shown.stdout.startswith("dbo-ht ")
+    assert pipe.is_fifo()
+    text = (REPO / "examples/by-hand.txt").read_text()
+    piped = subprocess.run(
+        [*command, "show", "/dev/stdin"], input=text, capture_output=True, text=True
+    )
+    assert piped.stdout.startswith("by-hand ")
+
+
+def test_one_failed_file_leaves_all_unwritten(run, tmp_path):
+    code, out, err = run(
+        *("simulate", REPO / "examples/by-hand.txt", "--png", tmp_path / "t.png"),
+        *("--trace", "/proc/none/t.json"),
+    )
+    assert (code, out) == (2, "")
+    assert "/proc/none/t.json: cannot be written" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_numbers_are_never_cut_on_a_narrow_terminal(run, monkeypatch):
+    wide = run("compare", *SMALL)[1]
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    narrow = run("compare", *SMALL)[1]
+    numbers = re.findall(r"[\d,]+\.\d+", wide)
+    assert numbers == re.findall(r"[\d,]+\.\d+", narrow)
+    assert "…" not in narrow
+
+
+MORE_BAD = [
+    (["compare", "--schedules", ","], "no schedule is named"),
+    (["compare", "--ubatches", "1"], "1 is not possible: overlap takes 2 ubatches or more"),
+    (["compare", "--ubatches", "65"], "takes 2 to 64 ubatches, not 65"),
+    (["compare", "--nodes", "1.5"], "--nodes"),
+    (["compare", "--tokens", "1000000000000"], "1000000000000 tokens per rank are not possible"),
+    (["compare", "--sms", "0"], "sms is 0"),
+    (["compare", "--model", "deepseek-v3.2"], "model 'deepseek-v3.2' is not known"),
+    (["simulate", "--schedule", "dbo-ht", "--skew", "1=nan"], "a time of nan us"),
+    (["simulate", "--schedule", "dbo-ht", "--skew", "1=1,1=2"], "or names a rank again"),
+    (["simulate", "--schedule", "dbo-ht", "--limit-us", "-5"], "a time of -5.0 us"),
+    (["simulate", "--schedule", "dbo-ht", "--png", "a", "--trace", "a"], "two results go to one"),
+    (
+        ["simulate", "--schedule", "dbo-ht", "--costs", "fixed", "--math-efficiency", "0.5"],
+        "fixed costs have no roofline",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), MORE_BAD, ids=[" ".join(a) for a, _ in MORE_BAD])
+def test_impossible_values_are_refused(run, tmp_path, monkeypatch, arguments, message):
+    test_bad_input_is_one_line_and_exit_code_2(run, tmp_path, monkeypatch, arguments, message)
+
+
+def test_a_program_without_its_ubatches_is_refused(run, tmp_path):
+    """Without them attention would cost nothing, and the step would look fast."""
+    path = tmp_path / "p.txt"
+    run("plan", "dbo-ht", *SMALL, "-o", path)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if not line.startswith("ubatch")))
+    code, _, err = run("simulate", path)
+    assert code == 2
+    assert "op 'L0.u0.attention' is of ubatch 0, and the plan declares 0 ubatches" in err
+
+
+def test_weights_that_do_not_fit_are_pointed_out(run):
+    """58 x 33 experts of 44.0 M, 61 attentions of 187.1 M, 3 dense layers of 396.4 M: 96.9 GB."""
+    _, out, _ = run("compare", "--nodes", 1, "--schedules", "dbo-ht")
+    assert "DOES NOT FIT: the layers' weights take 97 GB of each GPU, and h100 has 80 GB" in out
+    _, out, _ = run("compare", "--nodes", 4, "--schedules", "dbo-ht")
+    assert "DOES NOT FIT" not in out
+
+
+@pytest.mark.parametrize("command", [["--help"], ["compare", "--layers", "4"], ["schedules"]])
+def test_output_that_nobody_takes(command):
+    code = "import sys; from dbo_sched.cli import main; raise SystemExit(main(sys.argv[1:]))"
+    call = [sys.executable, "-c", code, *command]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(call, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and "No space left" in done.stderr
+    shell = f'"{sys.executable}" -c "{code}" {" ".join(command)} >&-'
+    done = subprocess.run(["sh", "-c", shell], stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert "standard output is closed" in done.stderr

@@ -4,7 +4,7 @@ import pytest
 from support import small_workload
 
 from dbo_sched import InputError, ScheduleError, Steps, UBatch, build_program, schedule
-from dbo_sched.plan import HostWait, Launch, Wait, Yield
+from dbo_sched.plan import HostWait, Launch, Op, Wait, Yield
 from dbo_sched.registry import get_schedule
 from dbo_sched.schedules.dbo_ht import dbo_ht
 
@@ -240,3 +240,72 @@ def test_number_of_ubatches_is_checked(name, ubatches):
 def test_unknown_schedule_lists_the_known_ones():
     with pytest.raises(InputError, match=r"'dbo' is not known; use one of .*dbo-ht, dbo-ht-late"):
         build_program(small_workload(1), "dbo")
+
+
+def broken_schedules():
+    def typo(u: UBatch) -> None:
+        launch_all(u)
+        u.wait("L0.u0.rooted", "a2a")
+
+    def none(u: UBatch) -> None:
+        launch_all(u)
+        u.wait(None, "a2a")
+
+    def listed(u: UBatch):
+        launch_all(u)
+        return [1]
+
+    def endless(u: UBatch) -> Steps:
+        while True:
+            yield
+
+    def foreign(u: UBatch) -> None:
+        launch_all(u)
+        u.launch(Op(id="mine", kind="x"))
+
+    return [
+        (typo, "waits for event 'L0.u0.rooted', which it never records"),
+        (none, "Wait is given None"),
+        (listed, "returns a list"),
+        (endless, "still yields after 100000 stages"),
+        (foreign, "launches 'mine', which is no op of its layers"),
+    ]
+
+
+@pytest.mark.parametrize(("function", "message"), broken_schedules())
+def test_what_a_schedule_does_wrong_is_named(function, message):
+    name = f"bad-{function.__name__}"
+    schedule(name, least=1)(function)
+    with pytest.raises(ScheduleError, match=rf"^schedule '{name}'.*{message}"):
+        build_program(small_workload(1), name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"least": 0}, "takes 0 to None ubatches"),
+        ({"least": 3, "most": 2}, "takes 3 to 2 ubatches"),
+        ({"stage_offset": -1}, "at stage offset -1"),
+    ],
+)
+def test_impossible_schedules_are_refused(arguments, message):
+    with pytest.raises(ScheduleError, match=message):
+        schedule("impossible", **arguments)
+    with pytest.raises(ScheduleError, match="'a b' is no name"):
+        schedule("a b")
+
+
+@pytest.mark.parametrize("value", [None, [1], float("inf"), 2.7])
+def test_option_values_of_other_types_are_refused(value):
+    @schedule("sized", least=1)
+    def sized(u: UBatch, *, size: int = 1) -> None:
+        launch_all(u)
+
+    with pytest.raises(InputError, match="option 'size' of schedule 'sized' is"):
+        build_program(small_workload(1), "sized", options={"size": value})
+
+
+@pytest.mark.parametrize("ubatches", [2.5, "2", 65])
+def test_number_of_ubatches_is_a_small_whole_number(ubatches):
+    with pytest.raises(InputError, match="takes 2 to 64 ubatches, not"):
+        build_program(small_workload(1), "dbo-ht", ubatches=ubatches)

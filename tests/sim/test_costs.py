@@ -261,3 +261,33 @@ def test_phase_sms_without_a_workload():
     program = from_text("program v1 ranks=4\ncomm ep\nop a kind=dispatch comm=ep sms=8 ns=data:1")
     op = program.plans[0].ops[0]
     assert [phase_sms(program, op, phase) for phase in ("layout", "notify", "data")] == [2, 5, 8]
+
+
+def test_one_id_for_different_collectives_is_refused():
+    text = """program v1 ranks=2
+        comm x
+        comm y
+        plan ranks=0
+        op D kind=dispatch comm=x ns=data:5
+        u0 launch D a2a
+        plan ranks=1
+        op D kind=combine comm=y ns=data:5
+        u0 launch D a2a
+    """
+    with pytest.raises(InputError, match="'D' is a dispatch on x in one plan and a combine on y"):
+        SimBackend(FixedCosts()).run(from_text(text))
+
+
+def test_host_wait_in_a_captured_plan_is_refused():
+    text = "program v1\nplan ranks=0 captured\nu0 record e compute\nu0 host-wait e"
+    with pytest.raises(InputError, match="a captured plan has a host-wait"):
+        SimBackend(FixedCosts()).run(from_text(text))
+
+
+def test_outlier_rows_are_pointed_out():
+    def notes(sms):
+        program = build_program(workload(nodes=2, ep=16, comm_sms=sms), "sequential")
+        return SimBackend().run(program)[0].header.notes
+
+    for sms, told in [(8, False), (10, True), (12, True), (14, True), (16, False)]:
+        assert any("DISPATCH TOO SLOW" in note for note in notes(sms)) == told
