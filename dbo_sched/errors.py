@@ -27,7 +27,8 @@ class DeadlockError(DboSchedError):
     """A program that stops with work left. Exit code 1: a finding of severity ERROR.
 
     ``chain`` holds one sentence per wait, each waiting for the next; where ``cyclic``, the last
-    waits for the first again. ``left`` counts the kernels that never ended, over all ranks.
+    waits for the first again. ``left`` counts the kernels that never ended, over all ranks;
+    ``at_ns`` is when the last one ended that did.
     """
 
     exit_code = 1

@@ -120,7 +120,9 @@ class SimBackend:
         check_settings(self.host, gpu)
         represents = self._classes(program)
         starts = {rank: self.skew_ns.get(rank, 0) for rank in represents}
-        spans, edges = Model(program, self.costs, self.host, gpu, starts).run(self.limit_ns)
+        alike = {rank: len(ranks) for rank, ranks in represents.items()}
+        model = Model(program, self.costs, self.host, gpu, starts, alike)
+        spans, edges = model.run(self.limit_ns)
         header = Header(
             backend=self.name,
             versions={

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from dbo_sched.errors import DeadlockError
 from dbo_sched.plan import Launch
@@ -12,52 +13,65 @@ from dbo_sched.timeline import HOST
 from sim.rank import Rank
 from sim.streams import Item, Run, StreamWait
 
+if TYPE_CHECKING:
+    import networkx as nx
+
 Meetings: TypeAlias = Mapping[tuple[str, str], list[Run]]
 Blocker: TypeAlias = tuple[str, "Item | Rank | None"]
 """A sentence, and what it waits for: an item, a rank's host, or nothing that will ever come."""
 
 
-def explain(ranks: list[Rank], meetings: Meetings, now: int) -> DeadlockError:
+def explain(ranks: list[Rank], meetings: Meetings) -> DeadlockError:
     """The error that names a cycle of waits or, where there is none, a chain that nothing ends."""
     import networkx as nx
 
     graph: nx.DiGraph[object] = nx.DiGraph()
-    open_nodes: list[Item | Rank] = [rank for rank in ranks if rank.blocked_on is not None]
-    open_nodes += [item for rank in ranks for queue in rank.queues for item in queue.items]
-    open_nodes += [run for runs in meetings.values() for run in runs]
-    first = list(open_nodes)
-    seen: set[object] = set()
-    while open_nodes:
-        node = open_nodes.pop(0)
+    first: list[Item | Rank] = [rank for rank in ranks if rank.blocked_on is not None]
+    first += [queue.items[0] for rank in ranks for queue in rank.queues if queue.items]
+    first += [run for runs in meetings.values() for run in runs]
+    todo, seen = deque(first), set[object]()
+    while todo:
+        node = todo.popleft()
         if node in seen:
             continue
         seen.add(node)
         for sentence, target in _blockers(node, ranks, meetings):
             graph.add_edge(node, sentence if target is None else target, why=sentence)
             if target is not None:
-                open_nodes.append(target)
-    left = sum(_kernels(rank) - sum(s.stream != HOST for _, s in rank.spans) for rank in ranks)
+                todo.append(target)
     try:
         edges = [(a, b) for a, b, *_ in nx.find_cycle(graph)]
         cyclic = True
     except nx.NetworkXNoCycle:
-        ends = [node for node in graph if isinstance(node, str)]
-        paths = [
-            nx.shortest_path(graph, start, end)
-            for end in ends
-            for start in first
-            if start in graph and nx.has_path(graph, start, end)
-        ]
-        longest = max(paths, key=len, default=[])
-        edges = list(pairwise(longest))
+        edges = _first_chain(graph, first)
         cyclic = False
-    chain = tuple(graph.edges[edge]["why"] for edge in edges)
-    return DeadlockError(chain, cyclic=cyclic, left=left, at_ns=now)
+    return DeadlockError(
+        tuple(graph.edges[edge]["why"] for edge in edges),
+        cyclic=cyclic,
+        left=sum(rank.alike * _kernels_left(rank) for rank in ranks),
+        at_ns=max(max((s.end_ns for _, s in rank.spans), default=0) for rank in ranks),
+    )
 
 
-def _kernels(rank: Rank) -> int:
+def _first_chain(
+    graph: nx.DiGraph[object], first: list[Item | Rank]
+) -> list[tuple[object, object]]:
+    """The shortest way from the first node that has one to something that will never come."""
+    import networkx as nx
+
+    for start in first:
+        if start in graph:
+            ways = nx.single_source_shortest_path(graph, start)
+            found = [list(way) for end, way in ways.items() if isinstance(end, str)]
+            if found:
+                return list(pairwise(min(found, key=lambda way: len(way))))
+    return []
+
+
+def _kernels_left(rank: Rank) -> int:
     launches = (c for c in rank.work.plan.commands if isinstance(c, Launch))
-    return sum(len(rank.work.kernels[launch.op][1]) for launch in launches)
+    kernels = sum(len(rank.work.kernels[launch.op][1]) for launch in launches)
+    return kernels - sum(span.stream != HOST for _, span in rank.spans)
 
 
 def _blockers(node: Item | Rank, ranks: list[Rank], meetings: Meetings) -> Iterator[Blocker]:
@@ -73,13 +87,15 @@ def _blockers(node: Item | Rank, ranks: list[Rank], meetings: Meetings) -> Itera
         if node in meetings.get((node.op.id, node.kernel.phase), []):
             for rank in ranks:
                 yield from _absent(node, where, rank, meetings)
-        return
-    if node.previous is not None and not node.previous.finished:
-        yield f"{where} stands behind {_name(node.previous)} on {node.stream.id}", node.previous
+        elif not node.kernel.gang:
+            yield from _holders(node, where)
         return
     head = node.stream.queue.items[0]
     if head is not node:
-        yield f"{where} stands behind {_name(head)} in its hardware queue", head
+        place = f"on {node.stream.id}" if head.stream is node.stream else "in its hardware queue"
+        yield f"{where} stands behind {_name(head)} {place}", head
+    elif node.previous is not None and not node.previous.finished:
+        yield f"{where} stands behind {_name(node.previous)} on {node.stream.id}", node.previous
     elif isinstance(node, StreamWait):
         tail = node.record.open_tail
         if tail is not None:
@@ -87,9 +103,14 @@ def _blockers(node: Item | Rank, ranks: list[Rank], meetings: Meetings) -> Itera
     elif node.chained is not None and not node.chained.finished:
         yield f"{where} stands behind {_name(node.chained)} in NCCL's own order", node.chained
     else:
-        for holder in node.rank.sms.holders():
-            if isinstance(holder, Run):
-                yield f"{where} wants SMs that {_name(holder)} holds", holder
+        yield from _holders(node, where)
+
+
+def _holders(node: Item, where: str) -> Iterator[Blocker]:
+    """Who holds the SMs that a kernel wants."""
+    for holder in node.rank.sms.holders():
+        if isinstance(holder, Run) and holder is not node:
+            yield f"{where} wants SMs that {_name(holder)} holds", holder
 
 
 def _absent(node: Run, where: str, rank: Rank, meetings: Meetings) -> Iterator[Blocker]:

@@ -32,9 +32,17 @@ class Model:
     """
 
     def __init__(
-        self, program: Program, costs: Costs, host: Host, gpu: Gpu, starts: Mapping[int, int]
+        self,
+        program: Program,
+        costs: Costs,
+        host: Host,
+        gpu: Gpu,
+        starts: Mapping[int, int],
+        alike: Mapping[int, int] | None = None,
     ) -> None:
-        """``starts`` maps each rank to simulate to the time at which its host begins."""
+        """``starts`` maps each rank to simulate to the time at which its host begins, ``alike``
+        to the number of ranks that it stands for (by default 1 each).
+        """
         self.env = simpy.Environment()
         self.meetings: dict[tuple[str, str], list[Run]] = defaultdict(list)
         _check_meetings(program)
@@ -48,6 +56,7 @@ class Model:
                 host,
                 gpu,
                 starts[rank],
+                (alike or {}).get(rank, 1),
                 self._meet,
             )
             for rank in sorted(starts)
@@ -64,25 +73,40 @@ class Model:
             if limit_ns is None:
                 self.env.run()
             else:
-                while self.env.peek() <= limit_ns:
-                    self.env.step()
-                if self.env.peek() < inf:
-                    raise TimeLimitError(
-                        f"the model still runs at its limit of {limit_ns} ns; raise the limit"
-                    )
+                self._run_until(limit_ns)
             if any(self.leftovers().values()):
-                raise explain(self.ranks, self.meetings, int(self.env.now))
+                raise explain(self.ranks, self.meetings)
         finally:
             self._give_up()
         spans = [span for rank in self.ranks for _, span in sorted(rank.spans, key=_place)]
         edges = [edge for rank in self.ranks for _, edge in sorted(rank.edges, key=_place)]
         return tuple(spans), tuple(edges)
 
+    def _run_until(self, limit_ns: int) -> None:
+        """Run up to and with ``limit_ns``.
+
+        What is still due then may come to nothing (a look at SMs that was overtaken), so only what
+        really happens later tells a model that goes on from one that stands still.
+        """
+        while self.env.peek() <= limit_ns:
+            self.env.step()
+        before = self._progress()
+        while any(self.leftovers().values()) and self.env.peek() < inf:
+            self.env.step()
+            if self._progress() != before:
+                raise TimeLimitError(
+                    f"the model still runs at its limit of {limit_ns} ns; raise the limit"
+                )
+
+    def _progress(self) -> list[tuple[int, int, int, int]]:
+        return [(len(r.spans), len(r.edges), r.at, r.running) for r in self.ranks]
+
     def leftovers(self) -> dict[str, int]:
-        """What has not ended: processes, queued items, kernels that wait for peers or hold SMs."""
+        """What has not ended: processes, queued items, kernels that run, wait or hold SMs."""
         return {
             "processes": sum(p.is_alive for rank in self.ranks for p in rank.processes),
             "queued": sum(len(queue.items) for rank in self.ranks for queue in rank.queues),
+            "running": sum(rank.running for rank in self.ranks),
             "meeting": sum(len(runs) for runs in self.meetings.values()),
             "holding SMs": sum(len(rank.sms.holders()) for rank in self.ranks),
         }
@@ -107,6 +131,7 @@ class Model:
             self.env.step()
         for rank in self.ranks:
             rank.sms.clear()
+            rank.running = 0
             for queue in rank.queues:
                 queue.items.clear()
         self.meetings.clear()
@@ -159,17 +184,16 @@ def _prepare(program: Program, plan: Plan, costs: Costs, gpu: Gpu) -> Work:
                 where="sim",
                 mend="leave blocks-host out (worst-case token counts), or do not capture",
             )
-        kernels[op.id] = op, costs.kernels(program, plan, op)
-        if gpu.contention == "none":
-            continue
+        own = costs.kernels(program, plan, op)
+        # Several CTAs of layout and notify fit on one SM; the data phase wants one SM for each.
+        small = (k._replace(sms=min(k.sms, gpu.sms)) if k.phase != "data" else k for k in own)
+        kernels[op.id] = op, tuple(small) if op.comm is not None else own
         for kernel in kernels[op.id][1]:
-            if kernel.gang and kernel.sms > gpu.sms:
+            if kernel.gang and kernel.sms > gpu.sms and gpu.contention != "none":
                 raise InputError(
                     f"op '{op.id}' ({kernel.phase}) wants {kernel.sms} SMs at once, and the GPU "
                     f"has {gpu.sms}",
                     where="sim",
-                    mend="lower its sms"
-                    if kernel.phase == "data"
-                    else "predict a GPU with more SMs: ranks and experts decide this phase's",
+                    mend="lower its sms",
                 )
     return Work(plan, kernels)

@@ -51,24 +51,20 @@ class SmModel(Protocol):
 
 
 class NoContention:
-    """Every kernel runs as if it were alone."""
+    """Every kernel runs as if it were alone, so nobody holds an SM that another wants."""
 
     def __init__(self, env: simpy.Environment, sms: int) -> None:
         self.env = env
-        self.gangs: list[Tenant] = []
 
     def submit(self, tenant: Tenant) -> None:
         """See :class:`SmModel`."""
         tenant.begin()
-        if tenant.kernel.gang:
-            self.gangs.append(tenant)
-        else:
+        if not tenant.kernel.gang:
             end = self.env.timeout(tenant.kernel.ns)
             end.callbacks.append(lambda _: tenant.finish())
 
     def release(self, tenant: Tenant) -> None:
         """See :class:`SmModel`."""
-        self.gangs.remove(tenant)
 
     def holders(self) -> list[Tenant]:
         """See :class:`SmModel`."""
@@ -76,4 +72,3 @@ class NoContention:
 
     def clear(self) -> None:
         """See :class:`SmModel`."""
-        self.gangs.clear()

@@ -42,10 +42,14 @@ class Rank:
         host: Host,
         gpu: Gpu,
         start_ns: int,
+        alike: int,
         meet: Callable[[Run], None],
     ) -> None:
-        """``meet`` is called with every kernel that has to wait for its counterparts."""
-        self.env, self.number, self.work = env, number, work
+        """The rank stands for ``alike`` ranks.
+
+        ``meet`` is called with every kernel that has to wait for its counterparts.
+        """
+        self.env, self.number, self.work, self.alike = env, number, work, alike
         self.host, self.gpu, self.meet = host, gpu, meet
         self.spans: list[tuple[Place, Span]] = []
         self.edges: list[tuple[Place, Edge]] = []
@@ -56,6 +60,7 @@ class Rank:
             for i, stream in enumerate(program.streams)
         }
         self.at = -1
+        self.running = 0
         self.blocked_on: Item | None = None
         self._events: dict[str, Recorded] = {}
         self._nccl = {comm.id for comm in program.comms if comm.transport == "nccl"}
@@ -74,6 +79,7 @@ class Rank:
 
     def note_kernel(self, run: Run) -> None:
         """Keep the span of a kernel that has just ended."""
+        self.running -= 1
         op = run.op
         span = Span(
             op=op.id,
@@ -200,7 +206,8 @@ class Rank:
         record = wait.record
         if record.open_tail is not None:
             yield record.open_tail.done
-        passes = record.end_ns + self.gpu.event_ns
+        own = record.stream == wait.stream.id  # stream order has seen to it already
+        passes = record.end_ns + (0 if own else self.gpu.event_ns)
         if passes > self.env.now:
             yield self.env.timeout(passes - self.env.now)
         wait.finish()

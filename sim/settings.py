@@ -72,8 +72,8 @@ class Gpu:
     ``connections`` is the number of hardware queues that streams are dealt to in order of
     declaration (``CUDA_DEVICE_MAX_CONNECTIONS``). A kernel starts no earlier than ``stream_ns``
     after its predecessor on the stream, ``event_ns`` after an event of another stream that it waits
-    for, ``idle_ns`` after it was launched. ``contention``: ``waves`` holds SMs (sim.gpu), ``none``
-    lets every kernel run as if alone.
+    for, ``idle_ns`` after it was launched. ``contention``: ``waves`` holds SMs (sim.waves),
+    ``none`` lets every kernel run as if alone.
     """
 
     sms: int = 132

@@ -135,6 +135,7 @@ class Run(Item):
     def begin(self) -> None:
         """The kernel has its SMs."""
         self.begun = True
+        self.rank.running += 1
         self.start_ns = int(self.rank.env.now)
         self.started.succeed()
         if self.kernel.meets:

@@ -106,7 +106,8 @@ class Waves:
     Who is ready first takes the SMs. Those that wait are served by stream priority, then by when
     they were ready, then by their place in the plan; a waiting gang keeps what falls free from
     those behind it. A running kernel's next CTAs wait like everybody else's. All requests of one
-    instant are looked at together, in plan order, once nothing else happens at that instant.
+    instant are looked at together, in plan order, once nothing else happens at that instant. A
+    kernel other than a gang that has no tiles or no duration takes no SMs.
     """
 
     def __init__(self, env: simpy.Environment, sms: int) -> None:
@@ -165,7 +166,9 @@ class Waves:
             return
         self._round = None
         now = int(self.env.now)
-        self._let_end(now)
+        if self._let_end(now):
+            self._call_round(now)  # successors may ask at this very instant; serve all together
+            return
         free = self.sms - sum(grid.held for grid in self.grids)
         free -= sum(gang.kernel.sms for gang in self.gangs)
         free = self._serve_waiting(now, free)
@@ -183,7 +186,8 @@ class Waves:
                 first = other.order
         return first
 
-    def _let_end(self, now: int) -> None:
+    def _let_end(self, now: int) -> bool:
+        """Let CTAs end up to ``now``; whether any kernel has ended with them."""
         claims = [self._claim(grid) for grid in self.grids]
         for grid, claim in zip(self.grids, claims, strict=True):
             grid.advance(now, keep=claim is None or grid.order < claim)
@@ -191,6 +195,7 @@ class Waves:
         for grid in done:
             self.grids.remove(grid)
             grid.tenant.finish()
+        return bool(done)
 
     def _serve_waiting(self, now: int, free: int) -> int:
         """Hand out ``free`` SMs in line, up to the first that does not fit; returns the rest."""

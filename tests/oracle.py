@@ -88,20 +88,21 @@ def graph_of(program: Program, host: Host, gpu: Gpu, skew: dict[int, int]) -> nx
                 after(event, now)
                 if command.stream in tails:
                     after(event, tails[command.stream])
-                events[command.event] = event
+                events[command.event] = event, command.stream
             elif isinstance(command, Wait):
                 spend(host.wait_ns, "wait")
                 if command.event in events:
                     passed = (rank, "passed", i)
                     after(passed, now)
-                    after(passed, events[command.event], gpu.event_ns)
+                    event, stream = events[command.event]
+                    after(passed, event, 0 if stream == command.stream else gpu.event_ns)
                     if command.stream in tails:
                         after(passed, tails[command.stream])
                     tails[command.stream] = passed
             elif isinstance(command, HostWait) and command.event in events:
                 node = (rank, "host", i, "blocked")
                 after(node, now)
-                after(node, events[command.event])
+                after(node, events[command.event][0])
                 now = node
     for key, ranks in met.items():
         meeting = ("meeting", *key)

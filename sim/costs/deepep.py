@@ -14,7 +14,8 @@ def phase_sms(program: Program, op: Op, phase: str) -> int:
 
     Source: grid sizes in DeepEP V1. Layout counts 4 experts or 8 ranks per SM; dispatch's notify
     takes one SM and one per rank within a node, one and one per node between nodes; combine's
-    notify one and one per channel (two SMs make a channel); data the whole budget. A program
+    notify one and one per channel (two SMs make a channel) within a node, two per channel between
+    nodes; data the whole budget. The model caps all but data at the GPU's SMs. A program
     without a workload is taken to have 8 ranks a node and 2 SMs for layout.
     """
     if op.sms is None:
@@ -28,5 +29,5 @@ def phase_sms(program: Program, op: Op, phase: str) -> int:
     if phase == "layout":
         return layout
     if op.kind == "combine":
-        return 1 + op.sms // 2
+        return 1 + op.sms // 2 if nodes == 1 else op.sms
     return 1 + (program.ranks if nodes == 1 else nodes)

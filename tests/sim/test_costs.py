@@ -79,7 +79,7 @@ def test_outside_the_tables_is_refused(job, message):
 
 
 def test_phases_of_dispatch_and_combine():
-    """Layout: 23 us per 4096 x 6 choices. SMs: 256 / 4 + 32 / 8; 1 + 4 nodes; 1 + 10 channels."""
+    """Layout: 23 us per 4096 x 6 choices. SMs: 256 / 4 + 32 / 8; 1 + 4 nodes; 2 x 10 channels."""
     dispatch, combine = kernels("dispatch"), kernels("combine")
     assert [(k.phase, k.sms, k.meets) for k in dispatch.values()] == [
         ("layout", 68, False),
@@ -87,7 +87,7 @@ def test_phases_of_dispatch_and_combine():
         ("data", 20, True),
     ]
     assert dispatch["layout"].ns == round(23_000 * 8192 * 8 / (4096 * 6))
-    assert [(k.phase, k.sms) for k in combine.values()] == [("notify", 11), ("data", 20)]
+    assert [(k.phase, k.sms) for k in combine.values()] == [("notify", 20), ("data", 20)]
     assert dispatch["data"].ns == 3_518_000
     assert dispatch["data"].origin.startswith(
         "table:deepep_normal.csv h100 4x8 h7168 k8 e256, 8192"

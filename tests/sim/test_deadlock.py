@@ -134,6 +134,89 @@ def test_gangs_that_hold_each_others_sms():
     }
 
 
+def test_a_grid_that_lost_its_sms_is_part_of_the_cycle():
+    """Rank 0's G gives way to the gang D at its first wave; E waits behind G, and rank 1 for E."""
+    with pytest.raises(DeadlockError) as caught:
+        simulate(
+            """program v1 ranks=2
+            comm x
+            comm y
+            plan ranks=0
+            op G kind=x tiles=264 ns=run:20
+            op D kind=dispatch comm=x sms=132 ns=data:10
+            op E kind=combine comm=y ns=data:10
+            op d kind=x ns=run:5
+            u0 launch G compute
+            u0 launch d a2a
+            u0 launch D a2a
+            u0 launch E compute
+            plan ranks=1
+            op D kind=dispatch comm=x ns=data:10
+            op E kind=combine comm=y ns=data:10
+            u0 launch E compute
+            u0 launch D compute
+            """,
+            gpu=Gpu(sms=132),
+        )
+    assert caught.value.cyclic
+    assert set(caught.value.chain) == {
+        "D (data) on rank 0 waits for rank 1",
+        "D (data) on rank 1 stands behind E (data) on compute",
+        "E (data) on rank 1 waits for rank 0",
+        "E (data) on rank 0 stands behind G (run) on compute",
+        "G (run) on rank 0 wants SMs that D (data) holds",
+    }
+
+
+def test_a_long_queue_is_not_recited():
+    """A thousand combines that the peer lacks: one sentence tells why, whichever is asked first."""
+    ops = "".join(f"op C{i} kind=combine comm=ep ns=data:1\n" for i in range(1000))
+    launches = "".join(f"u0 launch C{i} a2a\n" for i in range(1000))
+    text = f"program v1 ranks=2\ncomm ep\nplan ranks=0\n{ops}{launches}plan ranks=1\n{ops}"
+    with pytest.raises(DeadlockError) as caught:
+        simulate(text)
+    assert caught.value.chain[-1] == "C0 (data) on rank 0 waits for rank 1, which never launches it"
+    assert len(caught.value.chain) <= 2
+    assert caught.value.left == 1000
+
+
+def test_kernels_left_are_those_of_all_ranks():
+    text = """program v1 ranks=8
+        comm ep
+        plan ranks=0-3
+        op D kind=dispatch comm=ep ns=data:10
+        u0 launch D a2a
+        plan ranks=4-7
+        op A kind=attention ns=run:5
+        u0 launch A compute
+    """
+    for collapse in (True, False):
+        with pytest.raises(DeadlockError) as caught:
+            simulate(text, collapse=collapse)
+        assert (caught.value.left, caught.value.at_ns) == (4, 5)
+
+
+def test_a_deadlock_at_a_limit_is_none_that_goes_on():
+    """What is left of the SM case after 150 is a look that was overtaken: still a DEADLOCK."""
+    text = """program v1 ranks=2
+        comm ep
+        plan ranks=0
+        op C kind=x comm=ep sms=8 ns=data:50
+        op G kind=experts tiles=64 ns=run:100
+        op D kind=dispatch comm=ep ns=data:10
+        u0 launch C a2a
+        u0 launch G compute
+        u0 launch D comm
+        plan ranks=1
+        op C kind=x comm=ep sms=8 ns=data:50
+        u0 launch C a2a
+    """
+    for limit_ns in (None, 150, 160, 1000):
+        with pytest.raises(DeadlockError) as caught:
+            simulate(text, gpu=Gpu(sms=66), limit_ns=limit_ns)
+        assert caught.value.at_ns == 150
+
+
 def test_a_running_model_at_its_limit_is_no_deadlock():
     text = "program v1\nop a kind=x ns=run:100\nu0 launch a compute"
     with pytest.raises(TimeLimitError, match="limit of 99 ns"):

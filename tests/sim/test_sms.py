@@ -145,3 +145,43 @@ def test_ties_are_decided_by_plan_order(first):
     second = "one" if first == "three" else "three"
     assert when(timeline, first) == (300, 310)
     assert when(timeline, second) == (310, 320)
+
+
+def test_a_grids_successor_asks_as_early_as_a_gangs():
+    """8 SMs: a grid G of 4 CTAs and a gang C of 4 SMs end together at 100; G1 and C1, behind them,
+    both want all 8 SMs, and G1 comes first in the plan."""
+    timeline = run(
+        "op G kind=x tiles=4 ns=run:100",
+        comm(100, sms=4, name="C"),
+        "op G1 kind=x tiles=8 ns=run:50",
+        comm(50, sms=8, name="C1"),
+        "u0 launch G compute",
+        "u0 launch C aux",
+        "u0 launch G1 compute",
+        "u0 launch C1 aux",
+        gpu=Gpu(sms=8),
+    )
+    assert when(timeline, "G1") == (100, 150)
+    assert when(timeline, "C1") == (150, 200)
+
+
+@pytest.mark.parametrize("limit_ns", [150, 160, 199, 200])
+def test_a_limit_behind_the_end_is_none(limit_ns):
+    """The first of the cases above ends at 150, whatever else was planned for later."""
+    lines = ["program v1", "comm ep", GEMM, comm(50), FIRST, SECOND]
+    timeline = simulate("\n".join(lines), gpu=GPU, limit_ns=limit_ns)
+    assert timeline.makespan_ns == 150
+
+
+def test_layout_of_many_experts_fits_on_a_small_gpu():
+    """Layout's CTAs share SMs; with the data phase's that is not so."""
+    from dbo_sched import Deployment, Workload, build_program, load_model, prompts
+    from sim import SimBackend
+
+    workload = Workload(
+        model=load_model("deepseek-v3").with_layers(4),
+        deployment=Deployment(system="h100", nodes=4, ep=32),
+        sequences=prompts(8192, 4096),
+    )
+    program = build_program(workload, "dbo-ht")
+    assert SimBackend(gpu=Gpu(sms=66)).run(program)[0].makespan_ns > 0

@@ -21,6 +21,7 @@ class Kernel:
     tiles: int
     cap: int
     tile_ns: int
+    after: int | None  # the kernel before it on its stream, or none
     starts: int = -1
     ends: int = -1
 
@@ -64,6 +65,8 @@ def one_by_one(kernels: list[Kernel]) -> None:
             if i in waiting:
                 break
         for i, kernel in enumerate(kernels):
+            if kernel.after is not None and not left[kernel.after]:
+                kernel.arrives = kernels[kernel.after].ends
             if kernel.arrives == now and (
                 any(rank(other) < rank(i) for other in waiting) or not take(i)
             ):
@@ -76,6 +79,7 @@ def kernels(draw) -> Kernel:
     gang = draw(st.sampled_from((0, 0, 2, 6)))
     return Kernel(
         arrives=draw(st.integers(0, 30)),
+        after=None,
         high=draw(st.booleans()),
         gang=gang,
         tiles=draw(st.integers(1, 40)),
@@ -84,20 +88,40 @@ def kernels(draw) -> Kernel:
     )
 
 
+@st.composite
+def mixes(draw) -> list[Kernel]:
+    """Kernels on streams of their own, some of them behind an earlier one."""
+    drawn = draw(st.lists(kernels(), min_size=1, max_size=6))
+    free = list(range(len(drawn)))
+    for i, kernel in enumerate(drawn):
+        before = draw(st.sampled_from([None, *(j for j in free if j < i)]))
+        if before is not None:
+            free.remove(before)
+            kernel.after, kernel.arrives = before, -1
+            kernel.high = drawn[before].high
+    return drawn
+
+
 @settings(max_examples=800, deadline=None)
-@given(st.lists(kernels(), min_size=1, max_size=5))
+@given(mixes())
 def test_waves_are_exact(drawn):
     lines = ["program v1", "comm x transport=custom"]
+    launches: list[str] = []
+    streams: dict[int, str] = {}
     for i, kernel in enumerate(drawn):
-        lines.append(f"stream s{i}" + " priority=high" * kernel.high)
-        lines.append(f"op delay{i} kind=x ns=run:{kernel.arrives}")
+        if kernel.after is None:
+            streams[i] = f"s{i}"
+            lines.append(f"stream s{i}" + " priority=high" * kernel.high)
+            lines.append(f"op delay{i} kind=x ns=run:{kernel.arrives}")
+            launches.append(f"u0 launch delay{i} s{i}")
+        else:
+            streams[i] = streams[kernel.after]
         if kernel.gang:
             lines.append(f"op k{i} kind=x comm=x sms={kernel.gang} ns=data:{kernel.alone_ns}")
         else:
             size = f"tiles={kernel.tiles} sms={kernel.cap}"
             lines.append(f"op k{i} kind=x {size} ns=run:{kernel.alone_ns}")
-    lines += [f"u0 launch delay{i} s{i}" for i in range(len(drawn))]
-    lines += [f"u0 launch k{i} s{i}" for i in range(len(drawn))]
+    lines += launches + [f"u0 launch k{i} {streams[i]}" for i in range(len(drawn))]
     timeline = simulate("\n".join(lines), gpu=Gpu(sms=SMS, connections=99))
     one_by_one(drawn)
     for i, kernel in enumerate(drawn):
