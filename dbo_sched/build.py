@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
+from functools import partial
 
 from dbo_sched.errors import DboSchedError, ScheduleError
 from dbo_sched.layers import COMMUNICATOR, buffers_of, layers_of
@@ -21,7 +23,7 @@ from dbo_sched.plan import (
 )
 from dbo_sched.registry import OptionValue, Schedule, get_schedule
 from dbo_sched.validate import check
-from dbo_sched.weave import UBatch, link, weave
+from dbo_sched.weave import UBatch, weave
 from dbo_sched.workload import Workload, check_workload, split
 
 
@@ -51,7 +53,6 @@ def build_program(
 
     slices = split(workload.sequences, number)
     parts = [UBatch(u, part.tokens, layers_of(workload, u, part)) for u, part in enumerate(slices)]
-    link(parts)
     commands = _run(schedule, parts, values)
     layers = [layer for part in parts for layer in part.layers]
     ops = {op.id: op for layer in layers for op in layer.ops}
@@ -63,6 +64,7 @@ def build_program(
         options=values,
         ranks=workload.deployment.ep,
         workload=workload,
+        more_streams=schedule.streams,
         comms=(Communicator(id=COMMUNICATOR),),
         plans=(
             Plan(
@@ -83,21 +85,17 @@ def _run(
 ) -> tuple[AnyCommand, ...]:
     """Run the schedule function for every ubatch; whatever it raises names its own line."""
     try:
-        threads = [schedule.function(part, **values) for part in parts]
-        for thread in threads:
-            if thread is not None and not isinstance(thread, Generator):
-                raise ScheduleError(
-                    f"returns a {type(thread).__name__}",
-                    mend="write a generator, or a plain function that returns nothing",
-                )
-        return weave(parts, threads, stage_offset=schedule.stage_offset)
+        function = partial(schedule.function, **values)
+        return weave(parts, function, stage_offset=schedule.stage_offset)
     except ScheduleError as error:
         where = f"schedule '{schedule.name}'" + (f", {error.where}" if error.where else "")
         raise ScheduleError(error.what, where=where, mend=error.mend) from error
     except DboSchedError:
         raise
     except Exception as error:  # the function is the user's and may raise anything
-        frame = traceback.extract_tb(error.__traceback__)[-1]
+        frames = traceback.extract_tb(error.__traceback__)
+        home = inspect.getsourcefile(schedule.function)
+        frame = next((f for f in reversed(frames) if f.filename == home), frames[-1])
         raise ScheduleError(
             f"schedule '{schedule.name}' raised {type(error).__name__}: {error}",
             where=f"{frame.filename}, line {frame.lineno}",

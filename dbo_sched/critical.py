@@ -12,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from dbo_sched.metrics import meets
-from dbo_sched.timeline import HOST, Edge, Span, Timeline
+from dbo_sched.plan import HOST
+from dbo_sched.timeline import Edge, Span, Timeline
 
 GAPS = "gaps"
 """Time on the path in which no span of it ran: latencies, and waiting for SMs."""
@@ -51,16 +52,19 @@ class _Search:
         self.lanes: dict[tuple[int, str], list[Span]] = defaultdict(list)
         self.launches: dict[tuple[int, str], list[Span]] = defaultdict(list)
         self.kernels: dict[tuple[int, str], list[Span]] = defaultdict(list)
+        self.of_rank: dict[int, list[Span]] = defaultdict(list)
         self.peers: dict[tuple[str, str], list[Span]] = defaultdict(list)
         self.waits: dict[tuple[int, str], list[Edge]] = defaultdict(list)
         for span in timeline.spans:
             self.lanes[span.rank, span.stream].append(span)
             if span.stream != HOST:
                 self.kernels[span.rank, span.op].append(span)
+                self.of_rank[span.rank].append(span)
             elif span.phase in ("launch", "resume"):
                 self.launches[span.rank, span.op].append(span)
             if meets(span):
                 self.peers[span.op, span.phase].append(span)
+        self.seen: set[int] = set()
         self.place = {id(span): number for number, span in enumerate(timeline.spans)}
         for edge in timeline.edges:
             self.waits[edge.rank, edge.to_stream].append(edge)
@@ -73,7 +77,8 @@ class _Search:
 
     def before(self, span: Span) -> Span | None:
         """What ended last of all that ``span`` waited for."""
-        found = self._candidates(span)
+        self.seen.add(id(span))
+        found = (earlier for earlier in self._candidates(span) if id(earlier) not in self.seen)
         return max(found, key=lambda c: (c.end_ns, c.stream != HOST), default=None)
 
     def _candidates(self, span: Span) -> Iterator[Span]:
@@ -81,7 +86,8 @@ class _Search:
         yield from self._latest(span, span.stream, span.start_ns)
         if span.stream == HOST:
             if span.phase == "block":
-                yield from (k for k in self.kernels[rank, span.op] if k.end_ns == span.end_ns)
+                awaited = self.kernels.get((rank, span.op)) or self.of_rank[rank]
+                yield from (k for k in awaited if k.end_ns == span.end_ns)
             return
         for edge in self.waits[rank, span.stream]:
             if edge.passed_ns <= span.start_ns:
@@ -89,6 +95,8 @@ class _Search:
         launches = [c for c in self.launches[rank, span.op] if c.end_ns <= span.start_ns]
         if launches:
             yield max(launches, key=lambda launch: launch.end_ns)
+        elif not self.launches[rank, span.op]:  # launched at no cost, perhaps right behind a block
+            yield from (b for b in self._latest(span, HOST, span.start_ns) if b.phase == "block")
 
     def _latest(self, span: Span, stream: str, at: int) -> Iterator[Span]:
         """The last span of a lane before ``span`` that has ended by ``at``.

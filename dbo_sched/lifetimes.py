@@ -1,7 +1,7 @@
 """Places ``Alloc`` and ``Free``: who owns which memory until when, proved from the plan's order.
 
 A buffer is taken just before the first launch that uses it, from the pool of the stream that
-writes it first. It goes back once the host has launched its last use *and* the pool's stream is
+uses it first. It goes back once the host has launched its last use *and* the pool's stream is
 ordered behind all of them, by its own FIFO or by a wait: only then may the next op on that stream
 be given the same block without a race. What is not ordered by the end of the step is joined there.
 The step's results, written and read by no op, stay with the caller.

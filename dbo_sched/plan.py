@@ -19,6 +19,9 @@ from dbo_sched.workload import Slice, Workload
 
 FORMAT_VERSION = 1
 
+HOST = "host"
+"""The host's lane beside the streams; no stream may be called so."""
+
 
 class Stream(Frozen, frozen=True, kw_only=True):
     """A CUDA stream of every rank; ``priority`` orders kernels that wait for SMs."""
@@ -86,7 +89,7 @@ class Op(Frozen, frozen=True, kw_only=True):
     tiles: Positive | None = None
     scratch: str | None = None
     blocks_host: bool = False
-    ns: Annotated[dict[str, Count], msgspec.Meta(min_length=1)] | None = None
+    ns: Annotated[tuple[tuple[str, Count], ...], msgspec.Meta(min_length=1)] | None = None
     follows: Follows | None = None
 
 
@@ -202,8 +205,8 @@ class Program(Frozen, frozen=True, kw_only=True):
 
     @property
     def hash(self) -> str:
-        """First 12 hex digits of the SHA-256 of the JSON form."""
-        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:12]
+        """First 12 hex digits of the SHA-256 of the JSON form, keys sorted."""
+        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()[:12]
 
     def plan_of(self, rank: int) -> Plan:
         """The plan that a rank runs."""
@@ -214,7 +217,7 @@ def with_durations(program: Program, durations: Callable[[Op], dict[str, int]]) 
     """The same program with ``ns`` of every op as ``durations`` says: nanoseconds per phase."""
     replace = msgspec.structs.replace
     plans = (
-        replace(plan, ops=tuple(replace(op, ns=durations(op)) for op in plan.ops))
+        replace(plan, ops=tuple(replace(op, ns=tuple(durations(op).items())) for op in plan.ops))
         for plan in program.plans
     )
     return replace(program, plans=tuple(plans))

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from dbo_sched.errors import InputError
 from dbo_sched.metrics import last_starts, measure, waiting
-from dbo_sched.plan import rank_spans, ranks_text
-from dbo_sched.timeline import HOST, Span, Timeline, lanes_of
+from dbo_sched.plan import HOST, rank_spans, ranks_text
+from dbo_sched.timeline import Span, Timeline, lanes_of
 from dbo_sched.units import unit_for
 
 if TYPE_CHECKING:

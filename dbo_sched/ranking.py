@@ -49,8 +49,7 @@ def rank_schedules(
     which runs once more where it is not among the schedules.
     """
     runs = [
-        (schedule, max(ubatches, schedule.least) if schedule.least > 1 else schedule.least)
-        for schedule in schedules
+        (schedule, ubatches if schedule.least > 1 else schedule.least) for schedule in schedules
     ]
     results: list[tuple[Schedule, int, Program, Timeline]] = []
     for schedule, parts in runs:

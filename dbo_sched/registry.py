@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, TypeAlias, TypeVar
 
 from dbo_sched.errors import InputError, ScheduleError
+from dbo_sched.plan import Stream
 from dbo_sched.weave import Steps
 
 ENTRY_POINTS = "dbo_sched.schedules"
@@ -39,6 +40,7 @@ class Schedule:
     least: int
     most: int | None
     options: Mapping[str, tuple[type[OptionValue], OptionValue]]
+    streams: tuple[Stream, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -83,12 +85,18 @@ class Schedule:
 
 
 def schedule(
-    name: str, *, stage_offset: int = 0, least: int = 2, most: int | None = None
+    name: str,
+    *,
+    stage_offset: int = 0,
+    least: int = 2,
+    most: int | None = None,
+    streams: Iterable[Stream | str] = (),
 ) -> Callable[[Function], Function]:
     """Register a schedule function over one :class:`~dbo_sched.weave.UBatch`.
 
     The function is a generator whose every ``yield`` hands the host to the next ubatch, or a plain
-    function that emits a whole ubatch at once. Its keyword-only parameters are options.
+    function that emits a whole ubatch at once. Its keyword-only parameters are options. ``streams``
+    are those that it uses beside compute, a2a, comm and aux.
 
     Raises:
         ScheduleError: the name is taken by another function, or an option has no plain type or no
@@ -103,6 +111,8 @@ def schedule(
             mend="give least from 1, most from least, and an offset from 0 to 1000",
         )
 
+    own = tuple(s if isinstance(s, Stream) else Stream(id=s) for s in streams)
+
     def register(function: Function) -> Function:
         known = _registry.get(name)
         if known is not None and _origin(known.function) != _origin(function):
@@ -112,7 +122,7 @@ def schedule(
                 mend="choose another name",
             )
         _registry[name] = Schedule(
-            name, function, stage_offset, least, most, _options_of(name, function)
+            name, function, stage_offset, least, most, _options_of(name, function), own
         )
         return function
 

@@ -38,7 +38,7 @@ from dbo_sched.plan import (
     Stream,
     rank_spans,
 )
-from dbo_sched.structs import Frozen
+from dbo_sched.structs import Frozen, RankCount
 from dbo_sched.validate import check, check_version
 from dbo_sched.workload import Deployment, Slice
 
@@ -116,7 +116,7 @@ def _write(key: str, value: Any) -> str:
     if key == "sequences":
         return ",".join(f"{new}+{context}" for new, context in value)
     if key == "ns":
-        return ",".join(f"{phase}:{ns}" for phase, ns in value.items())
+        return ",".join(f"{phase}:{ns}" for phase, ns in value)
     if key == "follows":
         return f"{value.producer}/{value.tiles}/{value.threshold}"
     return ",".join(value) if isinstance(value, tuple) else str(value)
@@ -169,13 +169,14 @@ class _Reader:
             case "program":
                 self.read_head(rest)
             case "option":
-                self.options.update(self.fields((), rest, read=lambda _, value: _option(value)))
+                options = self.fields((), rest, read=lambda _, value: _option(value))
+                self.once(self.options, options)
             case "model":
-                self.workload["model"] = self.struct(Model, rest)
+                self.once(self.workload, {"model": self.struct(Model, rest)})
             case "deployment":
-                self.workload["deployment"] = self.struct(Deployment, rest)
+                self.once(self.workload, {"deployment": self.struct(Deployment, rest)})
             case "batch":
-                self.workload.update(self.fields(("sequences",), rest))
+                self.once(self.workload, self.fields(("sequences",), rest))
             case "stream":
                 self.streams.append(self.named(Stream, rest, 0))
             case "comm":
@@ -196,6 +197,13 @@ class _Reader:
 
     def error(self, what: str, mend: str) -> InputError:
         return InputError(what, where=f"{self.where}, line {self.line}", mend=mend)
+
+    def once(self, kept: dict[str, Any], given: dict[str, Any]) -> None:
+        """Keep what is given, and refuse what was given before."""
+        for key, value in given.items():
+            if key in kept:
+                raise self.error(f"'{key}' is given a second time", "delete one")
+            kept[key] = value
 
     def read_head(self, rest: list[str]) -> None:
         if self.head is not None:
@@ -294,7 +302,7 @@ class _Reader:
 
     def struct_of_program(self, head: dict[str, Any]) -> Program:
         try:
-            ranks = msgspec.convert(head["ranks"], int, strict=False)
+            ranks = msgspec.convert(head["ranks"], RankCount, strict=False)
             everyone = tuple(range(ranks))
             plans = [
                 {**plan, "ranks": everyone if plan["ranks"] is None else plan["ranks"]}
@@ -334,10 +342,7 @@ def _read(key: str, value: str) -> Any:
         return [(int(new), int(context)) for new, context in pairs]
     if key == "ns":
         phases = [entry.split(":") for entry in value.split(",")]
-        ns = {phase: int(time) for phase, time in phases}
-        if len(ns) != len(phases):
-            raise ValueError
-        return ns
+        return [(phase, int(time)) for phase, time in phases]
     if key == "follows":
         producer, tiles, threshold = value.split("/")
         return {"producer": producer, "tiles": int(tiles), "threshold": int(threshold)}

@@ -11,10 +11,8 @@ from collections.abc import Iterator
 import msgspec
 
 from dbo_sched.errors import InputError
+from dbo_sched.plan import HOST
 from dbo_sched.structs import Frozen
-
-HOST = "host"
-"""The lane of the host's own spans."""
 
 
 class Span(Frozen, frozen=True, kw_only=True):

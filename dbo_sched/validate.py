@@ -8,9 +8,12 @@ from functools import partial
 from math import isfinite
 from typing import TypeAlias
 
+import msgspec
+
 from dbo_sched.errors import InputError
 from dbo_sched.plan import (
     FORMAT_VERSION,
+    HOST,
     Alloc,
     Buffer,
     Communicator,
@@ -54,6 +57,11 @@ def check(program: Program, where: str = "program", lines: Lines | None = None) 
             ranks that no plan or two plans cover.
     """
     check_version(program.version, where)
+    _check_options(program, where)
+    try:
+        msgspec.json.decode(msgspec.json.encode(program), type=Program)
+    except (msgspec.MsgspecError, TypeError, OverflowError) as error:
+        raise InputError(str(error), where=where, mend="mend the field of the path") from None
     _check_names(program, where)
     streams = _unique("stream", program.streams, partial(_place_in, where, 0, lines))
     comms = _unique("comm", program.comms, partial(_place_in, where, 0, lines))
@@ -93,19 +101,7 @@ def check(program: Program, where: str = "program", lines: Lines | None = None) 
         )
 
 
-def _check_names(program: Program, where: str) -> None:
-    """Names in the header go into one word of the text form."""
-    names = {
-        "schedule": program.schedule or "-",
-    }
-    if program.workload is not None:
-        names["model name"] = program.workload.model.name
-        names["system"] = program.workload.deployment.system
-    for plan in program.plans:
-        for op in plan.ops:
-            names |= {f"phase '{phase}' of op '{op.id}'": phase for phase in op.ns or ()}
-            names[f"kind of op '{op.id}'"] = op.kind
-            names[f"scratch of op '{op.id}'"] = op.scratch or "-"
+def _check_options(program: Program, where: str) -> None:
     for option, value in program.options.items():
         if not option.isidentifier():
             raise InputError(
@@ -115,7 +111,19 @@ def _check_names(program: Program, where: str) -> None:
             raise InputError(
                 f"option '{option}' is {value}", where=where, mend="give it a finite number"
             )
-    for noun, name in names.items():
+
+
+def _check_names(program: Program, where: str) -> None:
+    """Names in the header go into one word of the text form."""
+    names = [("schedule", program.schedule or "-")]
+    if program.workload is not None:
+        names.append(("model name", program.workload.model.name))
+        names.append(("system", program.workload.deployment.system))
+    for op in (op for plan in program.plans for op in plan.ops):
+        names += [(f"phase '{phase}' of op '{op.id}'", phase) for phase, _ in op.ns or ()]
+        names.append((f"kind of op '{op.id}'", op.kind))
+        names.append((f"scratch of op '{op.id}'", op.scratch or "-"))
+    for noun, name in names:
         if not _ID.fullmatch(name):
             raise InputError(
                 f"{noun} {name!r} is not a name",
@@ -139,6 +147,12 @@ def _unique(
     seen: set[str] = set()
     for thing in things:
         where = place(f"{noun} '{thing.id}'")
+        if thing.id == HOST and noun == "stream":
+            raise InputError(
+                "a stream is called 'host', as the host's own lane is",
+                where=where,
+                mend="rename it",
+            )
         if not _ID.fullmatch(thing.id):
             raise InputError(
                 f"{noun} id {thing.id!r} is not a name",
@@ -177,6 +191,13 @@ def _check_plan(plan: Plan, streams: set[str], comms: set[str], place: Place) ->
                 mend="let one buffer of the circle own the storage",
             )
     for op in plan.ops:
+        phases = [phase for phase, _ in op.ns or ()]
+        if len(set(phases)) < len(phases):
+            raise InputError(
+                f"op '{op.id}' names a phase twice",
+                where=place(f"op '{op.id}'"),
+                mend="give each phase one duration",
+            )
         follows = op.follows
         if follows is not None and (follows.producer == op.id or follows.threshold > follows.tiles):
             raise InputError(

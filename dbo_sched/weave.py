@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator
 from typing import TypeAlias
 
 from dbo_sched.errors import ScheduleError
@@ -30,6 +30,7 @@ class UBatch:
         self.commands: list[AnyCommand] = []
         self._layer: int | None = None
         self._deferred: tuple[Op, str] | None = None
+        self._ended = False
 
     def launch(self, op: Op | None, stream: str = "compute") -> None:
         """Put an op on a stream; nothing where the layer does not have the op."""
@@ -60,10 +61,16 @@ class UBatch:
         """Leave an op in the next ubatch's slot, for that one to launch (vLLM's receive hook).
 
         Raises:
-            ScheduleError: the slot still holds an op.
+            ScheduleError: the slot still holds an op, or its ubatch has ended.
         """
         if op is None:
             return
+        if self.next._ended:
+            raise ScheduleError(
+                f"ubatch {self.index} defers '{op.id}' to ubatch {self.next.index}, which has "
+                "ended",
+                mend="yield once more behind the last u.defer(...), or launch the op itself",
+            )
         if self.next._deferred is not None:
             raise ScheduleError(
                 f"ubatch {self.index} defers '{op.id}' while '{self.next._deferred[0].id}' still "
@@ -77,6 +84,11 @@ class UBatch:
         if self._deferred is not None:
             (op, stream), self._deferred = self._deferred, None
             self._emit(Launch(turn=self.index, op=op.id, stream=stream))
+
+    def end(self) -> None:
+        """Launch what still lies in the slot; the weaver calls it when the function ends."""
+        self.run_deferred()
+        self._ended = True
 
     def hand_over(self) -> None:
         """Note that the host goes to the next ubatch; the weaver calls it at every ``yield``."""
@@ -94,47 +106,45 @@ class UBatch:
         self.commands.append(command)
 
 
-def link(ubatches: list[UBatch]) -> None:
-    """Close the ring: each ubatch knows the next one, the last one the first."""
-    for u, ubatch in enumerate(ubatches):
-        ubatch.next = ubatches[(u + 1) % len(ubatches)]
-
-
 def weave(
-    ubatches: list[UBatch], threads: Iterable[Steps | None], *, stage_offset: int = 0
+    ubatches: list[UBatch],
+    function: Callable[[UBatch], Steps | None],
+    *,
+    stage_offset: int = 0,
 ) -> tuple[AnyCommand, ...]:
     """One host order from the ubatches' threads: round after round, each up to its next yield.
 
-    ``threads[i]`` is what the schedule function returned for ``ubatches[i]``: a generator, or
-    ``None`` for a plain function, which has emitted everything already. Ubatch i starts i x
-    ``stage_offset`` rounds late. A deferred op left in a slot is launched when its ubatch ends.
+    ``function`` is called with each ubatch when its first turn comes: a generator function, or a
+    plain one that emits the whole ubatch at once. Ubatch i starts i x ``stage_offset`` rounds late.
+    A deferred op left in a slot is launched when the slot's ubatch ends.
 
     Raises:
-        ScheduleError: the ubatches do not yield equally often, so that one would wait for ever.
+        ScheduleError: the ubatches do not yield equally often, so that one would wait for ever, or
+            the function returns something else than a generator or nothing.
     """
+    for u, ubatch in enumerate(ubatches):
+        ubatch.next = ubatches[(u + 1) % len(ubatches)]
     woven: list[AnyCommand] = []
-    live = dict(enumerate(threads))
+    threads: dict[int, Steps] = {}
+    live = list(range(len(ubatches)))
     stages = dict.fromkeys(live, 0)
     clock = 0
     while live:
-        for u in list(live):
-            if clock < u * stage_offset:
-                continue
-            ubatch, thread = ubatches[u], live[u]
-            try:
-                if thread is None:
-                    raise StopIteration
-                next(thread)
+        for u in [u for u in live if clock >= u * stage_offset]:
+            ubatch = ubatches[u]
+            if u not in threads:
+                threads[u] = _thread(function(ubatch))
+            if next(threads[u], ubatch) is ubatch:
+                ubatch.end()
+                live.remove(u)
+            else:
                 stages[u] += 1
-                if stages[u] > MOST_STAGES:
-                    raise ScheduleError(
-                        f"ubatch {u} still yields after {MOST_STAGES} stages",
-                        mend="let the schedule function end",
-                    )
                 ubatch.hand_over()
-            except StopIteration:
-                ubatch.run_deferred()
-                del live[u]
+            if stages[u] > MOST_STAGES:
+                raise ScheduleError(
+                    f"ubatch {u} still yields after {MOST_STAGES} stages",
+                    mend="let the schedule function end",
+                )
             woven.extend(ubatch.commands)
             ubatch.commands.clear()
         clock += 1
@@ -145,3 +155,19 @@ def weave(
             mend="yield at the same places whatever the ubatch holds",
         )
     return tuple(woven)
+
+
+def _no_stages() -> Steps:
+    """What a plain function amounts to: all is emitted, nothing is left to run."""
+    yield from ()
+
+
+def _thread(returned: Steps | None) -> Steps:
+    if returned is None:
+        return _no_stages()
+    if not isinstance(returned, Generator):
+        raise ScheduleError(
+            f"returns a {type(returned).__name__}",
+            mend="write a generator, or a plain function that returns nothing",
+        )
+    return returned

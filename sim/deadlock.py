@@ -8,8 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from dbo_sched.errors import DeadlockError
-from dbo_sched.plan import Launch
-from dbo_sched.timeline import HOST
+from dbo_sched.plan import HOST, Launch
 from sim.rank import Rank
 from sim.streams import Item, Run, StreamWait
 
@@ -59,12 +58,14 @@ def _first_chain(
     """The shortest way from the first node that has one to something that will never come."""
     import networkx as nx
 
-    for start in first:
-        if start in graph:
-            ways = nx.single_source_shortest_path(graph, start)
-            found = [list(way) for end, way in ways.items() if isinstance(end, str)]
-            if found:
-                return list(pairwise(min(found, key=lambda way: len(way))))
+    for start in (node for node in first if node in graph):
+        best: list[object] = []
+        for end, way in nx.single_source_shortest_path(graph, start).items():
+            path: list[object] = [*way]
+            if isinstance(end, str) and (not best or len(path) < len(best)):
+                best = path
+        if best:
+            return list(pairwise(best))
     return []
 
 

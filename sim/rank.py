@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 import simpy
 
-from dbo_sched.plan import HostWait, Launch, Op, Plan, Program, Record, Wait
-from dbo_sched.timeline import HOST, Edge, Span
+from dbo_sched.plan import HOST, HostWait, Launch, Op, Plan, Program, Record, Wait
+from dbo_sched.timeline import Edge, Span
 from sim.costs import Kernel
 from sim.gpu import NoContention, SmModel
 from sim.settings import Gpu, Host

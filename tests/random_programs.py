@@ -16,14 +16,14 @@ times = st.integers(0, 60)
 @st.composite
 def ops(draw, name: str) -> Op:
     if draw(st.booleans()):
-        ns = {phase: draw(times) for phase in ("layout", "notify") if draw(st.booleans())}
+        phases = [phase for phase in ("layout", "notify") if draw(st.booleans())]
         return Op(
             id=name,
             kind="dispatch",
             comm=draw(st.sampled_from(("x", "y"))),
             sms=draw(st.sampled_from((None, 2, 4, 6))),
             blocks_host=draw(st.booleans()),
-            ns=ns | {"data": draw(times)},
+            ns=tuple((phase, draw(times)) for phase in (*phases, "data")),
         )
     return Op(
         id=name,
@@ -31,14 +31,14 @@ def ops(draw, name: str) -> Op:
         blocks_host=draw(st.integers(0, 9)) == 0,
         tiles=draw(st.sampled_from((None, 1, 5, 8, 9, 40))),
         sms=draw(st.sampled_from((None, 3, 8))),
-        ns={f"k{i}": draw(times) for i in range(draw(st.integers(1, 2)))},
+        ns=tuple((f"k{i}", draw(times)) for i in range(draw(st.integers(1, 2)))),
     )
 
 
 @st.composite
 def varied(draw, op: Op) -> Op:
     """The same op with other durations, as on a rank with other tokens."""
-    return msgspec.structs.replace(op, ns={phase: draw(times) for phase in op.ns})
+    return msgspec.structs.replace(op, ns=tuple((phase, draw(times)) for phase, _ in op.ns))
 
 
 @st.composite

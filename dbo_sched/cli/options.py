@@ -133,15 +133,16 @@ class SimFlags:
     sms: Whole | None = None
     "SMs of the GPU; by default those of the system, 132 without one."
 
-    math_efficiency: float = 0.6
-    "Part of the peak matrix rate that the roofline assumes."
+    math_efficiency: float | None = None
+    "Part of the peak matrix rate that the roofline assumes; by default 0.6."
 
-    memory_efficiency: float = 0.8
-    "Part of the peak memory bandwidth that the roofline assumes."
+    memory_efficiency: float | None = None
+    "Part of the peak memory bandwidth that the roofline assumes; by default 0.8."
 
     def backend(self, **more: object) -> Backend:
         """The SimPy backend as the flags want it."""
-        return load_backend("sim", **vars(self), **more)
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        return load_backend("sim", **given, **more)
 
 
 def program_from(

@@ -27,8 +27,6 @@ from dbo_sched.timeline import Timeline
 from dbo_sched.trace import export
 from dbo_sched.units import unit_for
 
-EFFICIENCIES = (SimFlags.math_efficiency, SimFlags.memory_efficiency)
-
 
 def simulate(
     program: Path | None = None,
@@ -85,7 +83,7 @@ def simulate(
     settings
         An option of the schedule as name=value; may be given several times.
     """
-    if costs == "fixed" and (sim.math_efficiency, sim.memory_efficiency) != EFFICIENCIES:
+    if costs == "fixed" and (sim.math_efficiency or sim.memory_efficiency):
         raise InputError(
             "fixed costs have no roofline", where="--costs", mend="leave the efficiencies out"
         )

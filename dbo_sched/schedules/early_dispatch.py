@@ -12,8 +12,9 @@ def early_dispatch(u: UBatch) -> Steps:
     after dispatch's counts have arrived, so the host block leaves the compute stream idle for
     layout and notify; in return no block is freed into the hands of a running kernel.
 
-    Steady period per layer, two ubatches, unit costs: the compute stream's work,
-    2 (A + G + S), plus layout + notify for each ubatch, where combine, dispatch and copy hide.
+    Steady period per layer, two ubatches, unit costs: the compute stream's work, 2 (A + G + S),
+    plus layout + notify for each ubatch, where communication hides; without shared experts never
+    less than 2 (A + layout + notify) + G + C + K, the way through ubatch 0.
     """
     for layer in u.layers:
         u.launch(layer.attention)

@@ -12,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from dbo_sched.timeline import HOST, Edge, Span, Timeline, lanes_of
+from dbo_sched.plan import HOST
+from dbo_sched.timeline import Edge, Span, Timeline, lanes_of
 
 
 def to_chrome(timeline: Timeline) -> dict[str, Any]:

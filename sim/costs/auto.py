@@ -36,7 +36,8 @@ class AutoCosts:
 
     def notes(self, program: Program) -> tuple[str, ...]:
         """See :class:`sim.costs.Costs`."""
-        if program.workload is None:
+        derived = [op for plan in program.plans for op in plan.ops if op.ns is None]
+        if program.workload is None or not derived:
             return ()
         workload, deployment = program.workload, program.workload.deployment
         system = load_system(deployment.system)

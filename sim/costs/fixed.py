@@ -24,20 +24,20 @@ class FixedCosts:
         if op.comm is None:
             return tuple(
                 Kernel(phase, ns, "fixed", sms=op.sms or 0, tiles=op.tiles or 0)
-                for phase, ns in op.ns.items()
+                for phase, ns in op.ns
             )
-        unknown = [phase for phase in op.ns if phase not in PHASES]
-        if unknown or "data" not in op.ns:
+        given = dict(op.ns)
+        if set(given) - set(PHASES) or "data" not in given:
             raise InputError(
-                f"op '{op.id}' is a collective with phases {', '.join(op.ns)}",
+                f"op '{op.id}' is a collective with phases {', '.join(given)}",
                 where="fixed costs",
                 mend="give its data phase, and layout and notify where it has them",
             )
-        phases = [p for p in PHASES if p in op.ns or (p == "notify" and op.blocks_host)]
+        phases = [p for p in PHASES if p in given or (p == "notify" and op.blocks_host)]
         return tuple(
             Kernel(
                 phase,
-                op.ns.get(phase, 0),
+                given.get(phase, 0),
                 "fixed",
                 gang=True,
                 sms=phase_sms(program, op, phase),

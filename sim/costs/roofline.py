@@ -143,10 +143,9 @@ def _experts(workload: Workload, part: Slice, tokens: int) -> Iterator[Piece]:
     hidden, size = model.hidden_size, BYTES[deployment.dtype]
     received = received_rows(workload, part.tokens)
     local = model.n_routed_experts // deployment.ep
-    mlp = _mlp(workload, tokens, model.moe_intermediate_size, matrices=local)
     moved = tokens + received
     yield Piece("permute", 0.0, float(moved * hidden * size), tokens)
-    yield from mlp
+    yield from _mlp(workload, tokens, model.moe_intermediate_size, matrices=local)
     yield Piece("reduce", 0.0, float(moved * hidden * BYTES["bf16"]), received)
 
 

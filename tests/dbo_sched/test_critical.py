@@ -80,3 +80,18 @@ def test_real_workload_adds_up():
     )
     timeline = SimBackend().run(build_program(workload, "dbo-ht"))[0]
     assert sum(time_on_path(timeline).values()) == timeline.makespan_ns
+
+
+def test_host_waits_lead_to_what_they_waited_for():
+    """A 100, the host waits for it, then B 50 on another stream; with and without launch costs."""
+    text = """program v1
+        op A kind=attention ns=run:100
+        op B kind=experts ns=run:50
+        u0 launch A compute
+        u0 record e compute
+        u0 host-wait e
+        u0 launch B aux
+    """
+    assert time_on_path(simulate(text)) == {"attention": 100, "experts": 50}
+    costly = time_on_path(simulate(text, host=Host(launch_ns=5)))
+    assert costly == {"attention": 100, "experts": 50, "host": 10}

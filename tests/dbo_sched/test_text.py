@@ -23,6 +23,7 @@ from dbo_sched.plan import (
     Stream,
     Wait,
     Yield,
+    with_durations,
 )
 from dbo_sched.text import from_text, to_text
 from dbo_sched.validate import check
@@ -58,6 +59,7 @@ def plans(draw, ranks: tuple[int, ...], streams: list[str], comms: list[str]) ->
         )
         for at, name in enumerate(buffer_ids)
     ]
+    phases = st.dictionaries(names, counts, min_size=1, max_size=3).map(lambda ns: (*ns.items(),))
     ops = [
         Op(
             id=name,
@@ -72,7 +74,7 @@ def plans(draw, ranks: tuple[int, ...], streams: list[str], comms: list[str]) ->
             tiles=draw(st.none() | sizes),
             scratch=draw(st.none() | names),
             blocks_host=draw(st.booleans()),
-            ns=draw(st.none() | st.dictionaries(names, counts, min_size=1, max_size=3)),
+            ns=draw(st.none() | phases),
             follows=draw(st.none() | follows(op_ids[:at])) if at else None,
         )
         for at, name in enumerate(op_ids)
@@ -186,7 +188,7 @@ def test_hand_written_text_is_read_as_meant():
                         comm="ep",
                         sms=20,
                         blocks_host=True,
-                        ns={"layout": 3, "notify": 10, "data": 60},
+                        ns=(("layout", 3), ("notify", 10), ("data", 60)),
                     ),
                 ),
                 commands=(Launch(turn=1, op="d", stream="fast"),),
@@ -238,7 +240,7 @@ BAD_TEXT = [
     ("program v1\nop a kind=x blocks-host=1", "p, line 2: flag 'blocks-host' is given a value"),
     ("program v1\nop a kind=x sms", "p, line 2: field 'sms' has no value"),
     ("program v1\nop a kind=x ns=5", "p, line 2: field 'ns' has value '5'; write phase:nanosec"),
-    ("program v1\nop a kind=x ns=a:1,a:2", "p, line 2: field 'ns' has value"),
+    ("program v1\nop a kind=x ns=a:1,a:2", "p, line 2: op 'a' names a phase twice"),
     ("program v1\nop a kind=x follows=b", "p, line 2: field 'follows' has value 'b'"),
     ("program v1\nop a kind=x\nu0 launch a\nu0 launch a", "p, line 4: op 'a' is launched a second"),
     ("program v1\nop a kind=x\nu0 launch a nowhere", "p, line 3: command 0 names stream 'nowhere'"),
@@ -250,6 +252,10 @@ BAD_TEXT = [
     ("program v1\noption a-b=1", "p: option 'a-b' is no Python name"),
     ('program v1\noption b="x y"', "p, line 2: field 'b' has value"),
     ("program v1\noption", "p, line 2: the option line is empty"),
+    ("program v1\noption a=1\noption a=2", "p, line 3: 'a' is given a second time"),
+    ("program v1\nbatch sequences=1+0\nbatch sequences=2+0", "p, line 3: 'sequences' is given a"),
+    ("program v1\nstream host", "p, line 2: a stream is called 'host'"),
+    ("program v1 ranks=99999999999999", "Expected `int` <= 65536"),
     ("program v1\nbuffer b view-of=b", "p, line 2: buffer 'b' is a view of itself"),
     ("program v1\nop a kind=x follows=a/2/1", "p, line 2: op 'a' follows 1 of 2 tiles of 'a'"),
     ("program v1 ranks=99999999", "Expected `int` <= 65536"),
@@ -288,8 +294,8 @@ BAD_JSON = [
         "op id 'a b' is not a name",
     ),
     (
-        b'{"version": 1, "plans": [{"ranks": [0], "ops": [{"id": "a", "kind": "x", "ns": {}}]}]}',
-        "Expected `object` of length >= 1 - at `$.plans[0].ops[0].ns`",
+        b'{"version": 1, "plans": [{"ranks": [0], "ops": [{"id": "a", "kind": "x", "ns": []}]}]}',
+        "Expected `array` of length >= 1 - at `$.plans[0].ops[0].ns`",
     ),
 ]
 
@@ -300,3 +306,19 @@ def test_bad_json_names_the_path(data, message):
         from_json(data, "p.json")
     assert message in str(caught.value)
     assert str(caught.value).startswith("p.json")
+
+
+@pytest.mark.parametrize(("ns", "what"), [(-5, "Expected `int` >= 0"), (2.5, "got `float`")])
+def test_programs_from_python_are_checked_too(ns, what):
+    program = build_program(small_workload(1), "sequential")
+    with pytest.raises(InputError, match=what):
+        check(with_durations(program, lambda op: {"data" if op.comm else "run": ns}))
+
+
+def test_a_bad_name_is_found_in_any_plan():
+    plans = [
+        Plan(ranks=(rank,), ops=(Op(id="a", kind=kind),))
+        for rank, kind in enumerate(("my kernel", "ok"))
+    ]
+    with pytest.raises(InputError, match="kind of op 'a' 'my kernel' is not a name"):
+        check(Program(ranks=2, plans=tuple(plans)))

@@ -309,3 +309,50 @@ def test_option_values_of_other_types_are_refused(value):
 def test_number_of_ubatches_is_a_small_whole_number(ubatches):
     with pytest.raises(InputError, match="takes 2 to 64 ubatches, not"):
         build_program(small_workload(1), "dbo-ht", ubatches=ubatches)
+
+
+def test_plain_functions_defer_to_the_next_ubatch_and_the_last_to_none():
+    """Ubatch 0's op is launched when ubatch 1 ends; ubatch 1's would have to come before it."""
+
+    @schedule("plain-defer", least=1)
+    def plain_defer(u: UBatch) -> None:
+        launch_all_but_merge(u)
+        if u.index == 0:
+            u.defer(u.layers[0].merge)
+        else:
+            u.launch(u.layers[0].merge)
+
+    def launch_all_but_merge(u: UBatch) -> None:
+        for op in u.layers[0].ops[:-1]:
+            u.launch(op)
+
+    program = build_program(small_workload(1), "plain-defer", ubatches=2)
+    order = launches(program)
+    assert order[-2:] == ["u1.merge", "u0.merge"]
+    assert order.index("u1.attention") < order.index("u0.merge")
+
+    @schedule("late-defer", least=1)
+    def late_defer(u: UBatch) -> None:
+        launch_all_but_merge(u)
+        u.defer(u.layers[0].merge)
+
+    with pytest.raises(ScheduleError, match=r"defers 'L0\.u1\.merge' to ubatch 0, which has ended"):
+        build_program(small_workload(1), "late-defer", ubatches=2)
+
+
+def test_schedule_declares_streams_of_its_own():
+    @schedule("own-stream", least=1, streams=("mine",))
+    def own_stream(u: UBatch) -> None:
+        for op in u.layers[0].ops:
+            u.launch(op, "mine")
+
+    program = build_program(small_workload(1), "own-stream")
+    assert [stream.id for stream in program.more_streams] == ["mine"]
+
+    @schedule("stray-stream", least=1)
+    def stray_stream(u: UBatch) -> None:
+        for op in u.layers[0].ops:
+            u.launch(op, "mine")
+
+    with pytest.raises(InputError, match="names stream 'mine', which is not declared"):
+        build_program(small_workload(1), "stray-stream")

@@ -226,7 +226,7 @@ def test_ubatch_without_tokens_costs_nothing_but_its_collectives():
 def test_fixed_durations_win_over_tables_and_roofline():
     program = build_program(workload(), "sequential")
     plan = program.plans[0]
-    op = Op(id="L3.u0.merge", kind="merge", ns={"run": 5})
+    op = Op(id="L3.u0.merge", kind="merge", ns=(("run", 5),))
     assert [(k.phase, k.ns, k.origin) for k in AutoCosts().kernels(program, plan, op)] == [
         ("run", 5, "fixed")
     ]

@@ -181,3 +181,18 @@ def test_normal_dispatch_holds_the_host_until_notify_ends():
     assert when(timeline, "d", phase="data") == (13, 73)
     assert when(timeline, "x") == (13, 18)
     assert measure(timeline).mean.host_blocked_ns == 13
+
+
+def test_event_of_the_same_stream_costs_no_latency():
+    """Stream order has seen to it already; only another stream's event takes event_ns."""
+    text = """program v1
+        op A kind=x ns=run:100
+        op B kind=x ns=run:10
+        u0 launch A compute
+        u0 record e compute
+        u0 wait e {stream}
+        u0 launch B {stream}
+    """
+    gpu = Gpu(contention="none", event_ns=1500)
+    assert when(simulate(text.format(stream="compute"), gpu=gpu), "B") == (100, 110)
+    assert when(simulate(text.format(stream="aux"), gpu=gpu), "B") == (1600, 1610)
