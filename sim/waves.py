@@ -166,7 +166,8 @@ class Waves:
             return
         self._round = None
         now = int(self.env.now)
-        if self._let_end(now):
+        asked = self.new or self.waiting or any(grid.hungry for grid in self.grids)
+        if self._let_end(now) and asked:
             self._call_round(now)  # successors may ask at this very instant; serve all together
             return
         free = self.sms - sum(grid.held for grid in self.grids)
