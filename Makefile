@@ -17,12 +17,12 @@ test: .venv/installed
 .venv-demo/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-demo
 	.venv-demo/bin/pip install $(PIP_FLAGS) --editable .
-	touch $@
+	@touch $@
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	.venv/bin/pip install $(PIP_FLAGS) --editable '.[dev]'
-	touch $@
+	@touch $@
 
 clean:
 	rm -rf .venv .venv-demo out dist

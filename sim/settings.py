@@ -18,8 +18,7 @@ class Host:
     the kernel lies in its stream; ``resume_ns`` from the arrival of dispatch's counts until its
     data kernel lies in its stream (read the counts, allocate, launch); ``record_ns`` and
     ``wait_ns`` per event call; ``hand_over_ns`` per change of turn, with ``threads`` (one per
-    ubatch) only: with a
-    single thread the woven order costs nothing extra.
+    ubatch) only: with a single thread the woven order costs nothing extra.
     """
 
     launch_ns: int = 0

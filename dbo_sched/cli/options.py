@@ -157,29 +157,27 @@ def program_from(
     Raises:
         InputError: both or neither given, or whatever is wrong with either.
     """
-    if (file is None) == (schedule is None):
+    if schedule is not None and file is None:
+        options = read_settings(settings)
+        return build_program(workload.workload(), schedule, ubatches=ubatches, options=options)
+    if file is None or schedule is not None:
         raise InputError(
             "give one program: a file, or a schedule",
             where="command line",
             mend="write a path, or --schedule NAME (dbo-sched schedules lists them)",
         )
-    if file is not None:
-        given = ", ".join(
-            f"--{name.replace('_', '-')}"
-            for name, value in vars(workload).items()
-            if value != getattr(WorkloadFlags, name)
+    flags = [
+        name for name, value in vars(workload).items() if value != getattr(WorkloadFlags, name)
+    ]
+    flags += ["ubatches"] * (ubatches is not None) + ["set"] * bool(settings)
+    if flags:
+        given = ", ".join(f"--{name.replace('_', '-')}" for name in flags)
+        raise InputError(
+            f"{given} has no effect on a program from a file",
+            where="command line",
+            mend="leave it out, or give --schedule NAME instead of the file",
         )
-        if given or ubatches is not None or settings:
-            raise InputError(
-                f"{given or '--ubatches or --set'} has no effect on a program from a file",
-                where="command line",
-                mend="leave it out, or give --schedule NAME instead of the file",
-            )
-        return read_program(file)
-    assert schedule is not None
-    return build_program(
-        workload.workload(), schedule, ubatches=ubatches, options=read_settings(settings)
-    )
+    return read_program(file)
 
 
 def read_settings(settings: list[str]) -> dict[str, str]:
