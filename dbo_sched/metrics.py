@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from dbo_sched.intervals import Intervals, intersect, length, subtract, union
+from dbo_sched.plan import HOST
 from dbo_sched.structs import Frozen
 from dbo_sched.timeline import Span, Timeline
 
@@ -71,7 +72,10 @@ def measure(timeline: Timeline) -> Metrics:
     """All metrics of a step."""
     last_start = last_starts(timeline)
     step_ns = timeline.makespan_ns
-    ranks = {rank: _times(timeline, rank, step_ns, last_start) for rank in timeline.ranks}
+    spans: dict[int, list[Span]] = defaultdict(list)
+    for span in timeline.spans:
+        spans[span.rank].append(span)
+    ranks = {rank: _times(spans[rank], step_ns, last_start) for rank in timeline.ranks}
     weights = [len(timeline.header.represents[rank]) for rank in ranks]
 
     def mean(values: Iterable[int]) -> int:
@@ -100,16 +104,18 @@ def waiting(span: Span, last_start: dict[tuple[str, str], int]) -> tuple[int, in
     return span.start_ns, min(span.end_ns, max(arrived, span.start_ns))
 
 
-def _times(
-    timeline: Timeline, rank: int, step_ns: int, last_start: dict[tuple[str, str], int]
-) -> Times:
-    gpu = list(timeline.gpu(rank))
+def _times(spans: list[Span], step_ns: int, last_start: dict[tuple[str, str], int]) -> Times:
+    """The times of one rank from its own spans."""
+    gpu = [span for span in spans if span.stream != HOST]
+    blocks = [span for span in spans if span.stream == HOST and span.phase == "block"]
     meeting = [span for span in gpu if meets(span)]
     data = [span for span in meeting if span.phase == "data"]
     compute = union((s.start_ns, s.end_ns) for s in gpu if is_compute(s))
     waits = union(waiting(span, last_start) for span in meeting)
     moving = union((waiting(span, last_start)[1], span.end_ns) for span in data)
-    blocked = union((s.start_ns, s.end_ns) for s in timeline.host(rank) if s.phase == "block")
+    blocked = union(
+        (s.start_ns, s.end_ns) for s in spans if s.phase == "block" and s.stream == HOST
+    )
     other = union((s.start_ns, s.end_ns) for s in gpu if not is_compute(s))
     copies = union((s.start_ns, s.end_ns) for s in gpu if s.kind == "output_copy")
     exposed = subtract(moving, compute)

@@ -46,12 +46,14 @@ class Model:
         self.env = simpy.Environment()
         self.meetings: dict[tuple[str, str], list[Run]] = defaultdict(list)
         _check_meetings(program)
-        work = {number: _prepare(program, p, costs, gpu) for number, p in enumerate(program.plans)}
+        work: dict[int, Work] = {}
+        for plan in program.plans:
+            work |= dict.fromkeys(plan.ranks, _prepare(program, plan, costs, gpu))
         self.ranks = [
             Rank(
                 self.env,
                 rank,
-                next(w for w in work.values() if rank in w.plan.ranks),
+                work[rank],
                 program,
                 host,
                 gpu,
