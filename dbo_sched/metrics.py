@@ -113,9 +113,7 @@ def _times(spans: list[Span], step_ns: int, last_start: dict[tuple[str, str], in
     compute = union((s.start_ns, s.end_ns) for s in gpu if is_compute(s))
     waits = union(waiting(span, last_start) for span in meeting)
     moving = union((waiting(span, last_start)[1], span.end_ns) for span in data)
-    blocked = union(
-        (s.start_ns, s.end_ns) for s in spans if s.phase == "block" and s.stream == HOST
-    )
+    blocked = union((block.start_ns, block.end_ns) for block in blocks)
     other = union((s.start_ns, s.end_ns) for s in gpu if not is_compute(s))
     copies = union((s.start_ns, s.end_ns) for s in gpu if s.kind == "output_copy")
     exposed = subtract(moving, compute)
