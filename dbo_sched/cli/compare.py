@@ -46,8 +46,8 @@ def compare(
     ubatches: Whole = 2,
     out: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
-    workload: WorkloadFlags = WorkloadFlags(),  # noqa: B008
-    sim: SimFlags = SimFlags(),  # noqa: B008
+    workload: WorkloadFlags = WorkloadFlags(),
+    sim: SimFlags = SimFlags(),
 ) -> None:
     """Predict the step of several schedules for one workload and compare them.
 

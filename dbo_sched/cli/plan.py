@@ -21,7 +21,7 @@ def plan(
     json: Annotated[bool, Parameter(negative=())] = False,
     ubatches: Ubatches = None,
     settings: Settings = None,
-    workload: WorkloadFlags = WorkloadFlags(),  # noqa: B008
+    workload: WorkloadFlags = WorkloadFlags(),
 ) -> None:
     """Print the program that a schedule makes: ops, buffers and the host's commands in order.
 

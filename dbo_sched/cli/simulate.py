@@ -45,8 +45,8 @@ def simulate(
     costs: Annotated[Literal["auto", "fixed"], Parameter(group=PREDICTION)] = "auto",
     ubatches: Ubatches = None,
     settings: Settings = None,
-    workload: WorkloadFlags = WorkloadFlags(),  # noqa: B008
-    sim: SimFlags = SimFlags(),  # noqa: B008
+    workload: WorkloadFlags = WorkloadFlags(),
+    sim: SimFlags = SimFlags(),
 ) -> None:
     """Predict the timeline of a program, from a file or from a schedule.
 
