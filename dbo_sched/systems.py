@@ -1,7 +1,8 @@
 """GPU data sheets.
 
-Sources: NVIDIA H100 and H200 Tensor Core GPU data sheets (SXM5). Matrix rates are dense, without
-sparsity; the SXM5 parts of both have 132 SMs.
+Sources: NVIDIA's data sheets of H100, H200 (SXM5), HGX B200 and B300, GB200 and GB300 NVL72, and
+DGX user guides for NICs. Matrix rates are dense, without sparsity. NVLink and NIC rates are one
+way, per GPU.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from dbo_sched.errors import InputError
 from dbo_sched.structs import Frozen
 
 
-class System(Frozen, frozen=True, kw_only=True):
-    """One GPU and the node that it sits in."""
+class System(Frozen, frozen=True):
+    """One GPU and the node that it sits in. ``nic_gbps`` is in gigabytes, as all rates here."""
 
     name: str
     sms: int
@@ -19,6 +20,8 @@ class System(Frozen, frozen=True, kw_only=True):
     fp8_tflops: float
     memory_gbps: float
     memory_gb: float
+    nvlink_gbps: float
+    nic_gbps: float
     gpus_per_node: int = 8
 
     def tflops(self, dtype: str) -> float:
@@ -29,22 +32,13 @@ class System(Frozen, frozen=True, kw_only=True):
 SYSTEMS = {
     system.name: system
     for system in (
-        System(
-            name="h100",
-            sms=132,
-            bf16_tflops=989.4,
-            fp8_tflops=1978.9,
-            memory_gbps=3350,
-            memory_gb=80,
-        ),
-        System(
-            name="h200",
-            sms=132,
-            bf16_tflops=989.4,
-            fp8_tflops=1978.9,
-            memory_gbps=4800,
-            memory_gb=141,
-        ),
+        #        name  SMs  bf16  fp8  memory  GB  NVLink  NIC  a node
+        System("h100", 132, 989.4, 1978.9, 3350, 80, 450, 50),
+        System("h200", 132, 989.4, 1978.9, 4800, 141, 450, 50),
+        System("b200", 148, 2250, 4500, 8000, 180, 900, 50),
+        System("b300", 148, 2250, 4500, 8000, 270, 900, 100),
+        System("gb200", 152, 2500, 5000, 8000, 186, 900, 50, 4),
+        System("gb300", 152, 2500, 5000, 8000, 279, 900, 100, 4),
     )
 }
 

@@ -1,7 +1,9 @@
 """Model shapes, read from Hugging Face ``config.json`` values.
 
 The presets beside this file keep the keys of the published ``config.json`` that decide shapes
-(deepseek-v3.json: huggingface.co/deepseek-ai/DeepSeek-V3, facts about the model, no weights).
+(facts about the models, no weights): huggingface.co/ deepseek-ai/DeepSeek-V3,
+deepseek-ai/DeepSeek-V2-Lite, Qwen/Qwen3-30B-A3B, Qwen/Qwen3-235B-A22B, moonshotai/Kimi-K2-Instruct,
+zai-org/GLM-4.5, mistralai/Mixtral-8x7B-v0.1. ``tiny`` is nobody's model: four small layers.
 """
 
 from __future__ import annotations
@@ -10,11 +12,12 @@ import json
 import re
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 from dbo_sched.errors import InputError
+from dbo_sched.models.families import FAMILIES, Config
 from dbo_sched.structs import Frozen, Size
 
 Few: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65_536)]
@@ -23,27 +26,52 @@ Many: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 MOST_BYTES = 2**22
 """A config.json has some kilobytes."""
 
-MLA_ARCHITECTURES = ("DeepseekV3ForCausalLM",)
+
+class Mla(Frozen, frozen=True, kw_only=True, tag_field="kind", tag="mla"):
+    """Multi-head latent attention; without ``q_lora_rank`` queries are projected directly."""
+
+    q_lora_rank: Size | None = None
+    kv_lora_rank: Size
+    qk_nope_head_dim: Size
+    qk_rope_head_dim: Size
+    v_head_dim: Size
+
+
+class Gqa(Frozen, frozen=True, kw_only=True, tag_field="kind", tag="gqa"):
+    """Grouped-query attention."""
+
+    num_key_value_heads: Size
+    head_dim: Size
 
 
 class Model(Frozen, frozen=True, kw_only=True):
-    """Shapes of an MoE transformer with multi-head latent attention; names as in config.json."""
+    """Shapes of an MoE transformer; names as in DeepSeek's config.json.
+
+    The first ``first_k_dense_replace`` layers are dense, all others MoE. A model's shared experts
+    are one MLP of ``n_shared_experts`` times the width of an expert.
+    """
 
     name: str
     num_hidden_layers: Many
     first_k_dense_replace: Few
     hidden_size: Size
     num_attention_heads: Size
-    q_lora_rank: Size
-    kv_lora_rank: Size
-    qk_nope_head_dim: Size
-    qk_rope_head_dim: Size
-    v_head_dim: Size
+    attention: Mla | Gqa
     intermediate_size: Size
     moe_intermediate_size: Size
     n_routed_experts: Many
     num_experts_per_tok: Many
     n_shared_experts: Few
+
+    @property
+    def dense_layers(self) -> int:
+        """Layers without experts."""
+        return min(self.first_k_dense_replace, self.num_hidden_layers)
+
+    @property
+    def moe_layers(self) -> int:
+        """Layers with experts."""
+        return self.num_hidden_layers - self.dense_layers
 
     def with_layers(self, layers: int) -> Model:
         """The same model cut to its first ``layers`` layers, dense ones first."""
@@ -99,31 +127,21 @@ def model_from_config(text: str, *, name: str, where: str) -> Model:
         raise InputError("not a JSON object", where=where, mend="give a config.json")
     architectures = config.get("architectures")
     given = architectures if isinstance(architectures, list) else [architectures]
-    if not any(known in given for known in MLA_ARCHITECTURES):
+    read = next((FAMILIES[known] for known in given if known in FAMILIES), None)
+    if read is None:
         names = ", ".join(map(str, given)) if architectures else "(none given)"
         raise InputError(
             f"architecture {names} is not known",
             where=where,
-            mend=f"use a model of one of: {', '.join(MLA_ARCHITECTURES)}",
+            mend=f"use a model of one of: {', '.join(FAMILIES)}",
         )
-    if config.get("moe_layer_freq", 1) != 1:
-        raise InputError(
-            f"moe_layer_freq is {config['moe_layer_freq']}: only 1 is known",
-            where=where,
-            mend="use a model whose layers after first_k_dense_replace are all MoE (1)",
-        )
-    return _shapes(config, name=name, where=where)
-
-
-def _shapes(config: dict[str, Any], *, name: str, where: str) -> Model:
-    keys = [field for field in Model.__struct_fields__ if field != "name"]
-    missing = [key for key in keys if config.get(key) is None]
-    if missing:
-        raise InputError(
-            f"key {', '.join(missing)} is missing or null", where=where, mend="give it a number"
-        )
+    source = Config(config, where)
+    fields = read(source)
+    if source.missing:
+        keys = ", ".join(dict.fromkeys(source.missing))
+        raise InputError(f"key {keys} is missing or null", where=where, mend="give it a number")
     try:
-        model = msgspec.convert({"name": name, **{key: config[key] for key in keys}}, Model)
+        model = msgspec.convert({"name": name, **fields}, Model)
     except msgspec.ValidationError as error:
         raise InputError(f"wrong value: {error}", where=where, mend="mend that key") from None
     if model.num_experts_per_tok > model.n_routed_experts:
