@@ -7,6 +7,8 @@ import traceback
 from collections.abc import Mapping
 from functools import partial
 
+import msgspec
+
 from dbo_sched.errors import DboSchedError, ScheduleError
 from dbo_sched.layers import COMMUNICATOR, buffers_of, layers_of
 from dbo_sched.lifetimes import place_memory
@@ -21,10 +23,12 @@ from dbo_sched.plan import (
     Record,
     Wait,
 )
+from dbo_sched.policies import microbatch
 from dbo_sched.registry import OptionValue, Schedule, get_schedule
+from dbo_sched.routing import Arrivals, balanced, drawn
 from dbo_sched.validate import check
 from dbo_sched.weave import UBatch, weave
-from dbo_sched.workload import Workload, check_workload, split
+from dbo_sched.workload import Slice, Workload, check_workload
 
 
 def build_program(
@@ -32,12 +36,15 @@ def build_program(
     schedule: str | Schedule,
     *,
     ubatches: int | None = None,
+    balance_attention: bool = False,
     options: Mapping[str, OptionValue] | None = None,
 ) -> Program:
     """The program that ``schedule`` makes of one step of ``workload``.
 
     ``ubatches`` is the number of parts that each rank's batch is split into, by default the least
-    that the schedule takes. All ranks hold the same batch, so one plan covers them.
+    that the schedule takes. All ranks are cut at the same tokens, as vLLM does, or with
+    ``balance_attention`` each where its own parts have the same attention work. Ranks whose parts
+    are alike share one plan.
 
     Raises:
         InputError: an unknown schedule or option, an impossible workload or number of ubatches.
@@ -51,14 +58,9 @@ def build_program(
     values = schedule.read_options(options or {})
     check_workload(workload)
 
-    slices = split(workload.sequences, number)
-    parts = [UBatch(u, part.tokens, layers_of(workload, u, part)) for u, part in enumerate(slices)]
-    commands = _run(schedule, parts, values)
-    layers = [layer for part in parts for layer in part.layers]
-    ops = {op.id: op for layer in layers for op in layer.ops}
-    buffers = {buffer.id: buffer for layer in layers for buffer in buffers_of(workload, layer)}
-    _check_complete(schedule, commands, ops)
-    commands, owned = place_memory(commands, ops, buffers)
+    ranks: dict[tuple[Slice, ...], list[int]] = {}
+    for rank, parts in enumerate(rank_parts(workload, number, balance_attention)):
+        ranks.setdefault(parts, []).append(rank)
     program = Program(
         schedule=schedule.name,
         options=values,
@@ -66,18 +68,71 @@ def build_program(
         workload=workload,
         more_streams=schedule.streams,
         comms=(Communicator(id=COMMUNICATOR),),
-        plans=(
-            Plan(
-                ranks=tuple(range(workload.deployment.ep)),
-                ubatches=slices,
-                buffers=owned,
-                ops=tuple(ops.values()),
-                commands=commands,
-            ),
+        plans=tuple(
+            _plan(workload, schedule, values, parts, tuple(alike)) for parts, alike in ranks.items()
         ),
     )
     check(program, f"schedule '{schedule.name}'")
     return program
+
+
+def rank_parts(
+    workload: Workload, ubatches: int, balance_attention: bool
+) -> list[tuple[Slice, ...]]:
+    """The slices of every rank's batch, with what arrives for each."""
+    ranks, model = workload.deployment.ep, workload.model
+    common = microbatch.even_cuts(max(workload.tokens), ubatches)
+    parts = [
+        microbatch.split(
+            batch, microbatch.attention_cuts(batch, ubatches) if balance_attention else common
+        )
+        for batch in workload.batches
+    ]
+    if len(parts) == 1:
+        parts *= ranks
+    tokens = tuple(tuple(part.tokens for part in own) for own in parts)
+    experts, topk = model.n_routed_experts, model.num_experts_per_tok
+    if workload.routing.popularity != "balanced":
+        arrived = drawn(workload.routing, experts, topk, tokens)
+        return [_arrive(own, came) for own, came in zip(parts, arrived, strict=True)]
+    if len(set(tokens)) == 1:
+        return parts
+    means = [sum(counts) / ranks for counts in zip(*tokens, strict=True)]
+    everywhere = tuple(balanced(experts, topk, ranks, mean) for mean in means)
+    return [_arrive(own, everywhere) for own in parts]
+
+
+def _arrive(parts: tuple[Slice, ...], arrived: tuple[Arrivals, ...]) -> tuple[Slice, ...]:
+    return tuple(
+        msgspec.structs.replace(part, arrivals=came)
+        for part, came in zip(parts, arrived, strict=True)
+    )
+
+
+def _plan(
+    workload: Workload,
+    schedule: Schedule,
+    values: Mapping[str, OptionValue],
+    parts: tuple[Slice, ...],
+    ranks: tuple[int, ...],
+) -> Plan:
+    """The plan of the ranks whose batches are cut into ``parts``."""
+    ubatches = [
+        UBatch(u, part.tokens, layers_of(workload, u, part)) for u, part in enumerate(parts)
+    ]
+    commands = _run(schedule, ubatches, values)
+    ops = {op.id: op for ubatch in ubatches for layer in ubatch.layers for op in layer.ops}
+    buffers = {
+        buffer.id: buffer
+        for ubatch, part in zip(ubatches, parts, strict=True)
+        for layer in ubatch.layers
+        for buffer in buffers_of(workload, layer, part)
+    }
+    _check_complete(schedule, commands, ops)
+    commands, owned = place_memory(commands, ops, buffers)
+    return Plan(
+        ranks=ranks, ubatches=parts, buffers=owned, ops=tuple(ops.values()), commands=commands
+    )
 
 
 def _run(

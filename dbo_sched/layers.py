@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dbo_sched.plan import Buffer, Op
-from dbo_sched.workload import Slice, Workload, received_rows
+from dbo_sched.workload import Slice, Workload, arrivals, wire_bytes
 
 COMMUNICATOR = "ep"
 """The expert-parallel communicator that every dispatch and combine meets on."""
@@ -43,14 +43,14 @@ class Layer:
 
 def layers_of(workload: Workload, ubatch: int, part: Slice) -> tuple[Layer, ...]:
     """All layers of one ubatch, in order."""
-    model = workload.model
+    pairs = sum(arrivals(workload, part).pairs)
     return tuple(
-        _layer(workload, index, ubatch, part.tokens, dense=index < model.first_k_dense_replace)
-        for index in range(model.num_hidden_layers)
+        _layer(workload, index, ubatch, part.tokens, pairs)
+        for index in range(workload.model.num_hidden_layers)
     )
 
 
-def _layer(workload: Workload, index: int, ubatch: int, tokens: int, *, dense: bool) -> Layer:
+def _layer(workload: Workload, index: int, ubatch: int, tokens: int, pairs: int) -> Layer:
     here = f"L{index}.u{ubatch}"
     after = f"L{index + 1}.u{ubatch}.hidden"
 
@@ -76,16 +76,15 @@ def _layer(workload: Workload, index: int, ubatch: int, tokens: int, *, dense: b
             blocks_host=blocks_host,
         )
 
-    attention = op("attention", "hidden", "attn_out")
-    if dense:
-        return Layer(index, True, attention, mlp=op("mlp", "attn_out", "next"))
+    attention = op("attention", "hidden", "attn_out normed")
+    if index < workload.model.first_k_dense_replace:
+        return Layer(index, True, attention, mlp=op("mlp", "attn_out normed", "next"))
     shared = workload.model.n_shared_experts > 0
-    pairs = tokens * workload.model.num_experts_per_tok
     return Layer(
         index,
         False,
         attention,
-        gate=op("gate", "attn_out", "routed_tokens topk"),
+        gate=op("gate", "normed", "routed_tokens topk"),
         dispatch=op(
             "dispatch",
             "routed_tokens topk",
@@ -95,37 +94,31 @@ def _layer(workload: Workload, index: int, ubatch: int, tokens: int, *, dense: b
         ),
         experts=op("experts", "recv", "expert_out", rows=pairs),
         combine=op("combine", "expert_out handle", "combined", collective=True),
-        shared_experts=op("shared_experts", "routed_tokens", "shared_out") if shared else None,
+        shared_experts=op("shared_experts", "normed", "shared_out") if shared else None,
         output_copy=op("output_copy", "combined", "routed_out"),
         merge=op("merge", "attn_out routed_out" + " shared_out" * shared, "next"),
     )
 
 
-def buffers_of(workload: Workload, layer: Layer) -> tuple[Buffer, ...]:
+def buffers_of(workload: Workload, layer: Layer, part: Slice) -> tuple[Buffer, ...]:
     """The buffers that a layer's ops write, with the step's input before the first layer.
 
-    Sizes in bytes: hidden states BF16; tokens on the wire FP8 with one float32 scale per 128
-    values, or BF16; top-k as int64 ids and float32 weights; the handle's send heads as int32 per
-    token and rank.
+    Sizes in bytes: hidden states BF16; tokens as they are on the wire; top-k as int64 ids and
+    float32 weights; the handle's send heads as int32 per token and rank.
     """
-    model, deployment = workload.model, workload.deployment
-    tokens = layer.attention.tokens
-    received = received_rows(workload, tokens)
-    hidden = model.hidden_size * 2
-    wire = model.hidden_size + model.hidden_size // 128 * 4 if deployment.dtype == "fp8" else hidden
+    model, tokens = workload.model, part.tokens
+    hidden, wire = model.hidden_size * 2, wire_bytes(workload, "dispatch")
+    received = arrivals(workload, part).rows
     sizes = {
-        "hidden": tokens * hidden,
-        "attn_out": tokens * hidden,
         "routed_tokens": tokens * wire,
         "topk": tokens * model.num_experts_per_tok * 12,
         "recv": received * wire,
-        "handle": tokens * deployment.ep * 4,
+        "handle": tokens * workload.deployment.ep * 4,
         "expert_out": received * hidden,
-        "combined": tokens * hidden,
-        "shared_out": tokens * hidden,
-        "routed_out": tokens * hidden,
     }
     names = [name for op in layer.ops for name in op.writes]
     if layer.index == 0:
         names = [*layer.attention.reads, *names]
-    return tuple(Buffer(id=name, bytes=sizes[name.rsplit(".", 1)[1]]) for name in names)
+    return tuple(
+        Buffer(id=name, bytes=sizes.get(name.rsplit(".", 1)[1], tokens * hidden)) for name in names
+    )

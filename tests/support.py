@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dbo_sched import Deployment, Model, Program, Workload, build_program
+from dbo_sched.models import Mla
 from dbo_sched.plan import Op, with_durations
 from dbo_sched.text import from_text
 from dbo_sched.timeline import Timeline
@@ -30,11 +31,13 @@ def small_model(layers: int = 4, *, dense: int = 0, shared: int = 1) -> Model:
         first_k_dense_replace=dense,
         hidden_size=256,
         num_attention_heads=4,
-        q_lora_rank=64,
-        kv_lora_rank=32,
-        qk_nope_head_dim=32,
-        qk_rope_head_dim=16,
-        v_head_dim=32,
+        attention=Mla(
+            q_lora_rank=64,
+            kv_lora_rank=32,
+            qk_nope_head_dim=32,
+            qk_rope_head_dim=16,
+            v_head_dim=32,
+        ),
         intermediate_size=512,
         moe_intermediate_size=128,
         n_routed_experts=16,
@@ -49,16 +52,21 @@ def small_workload(
     return Workload(
         model=small_model(layers, dense=dense, shared=shared),
         deployment=Deployment(system="h100", ep=ep),
-        sequences=((tokens, 0),),
+        batches=(((tokens, 0),),),
     )
 
 
 def unit_program(
-    schedule: str, *, layers: int, ubatches: int | None = None, shared: float = 0
+    schedule: str,
+    *,
+    layers: int,
+    ubatches: int | None = None,
+    shared: float = 0,
+    options: dict[str, str] | None = None,
 ) -> Program:
     """Unit costs per ubatch; an unsplit batch takes the double of all but layout and notify."""
     workload = small_workload(layers, shared=int(shared > 0))
-    program = build_program(workload, schedule, ubatches=ubatches)
+    program = build_program(workload, schedule, ubatches=ubatches, options=options)
     scale = 2 if len(program.plans[0].ubatches) == 1 else 1
 
     def durations(op: Op) -> dict[str, int]:

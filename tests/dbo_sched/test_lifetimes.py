@@ -71,7 +71,7 @@ def test_outputs_come_from_the_pool_of_the_stream_that_writes_them():
     plan = build_program(small_workload(1), "dbo-ht").plans[0]
     pools = {buffer.id.rsplit(".", 1)[1]: buffer.pool for buffer in plan.buffers}
     assert pools == {
-        **dict.fromkeys(("hidden", "attn_out", "routed_tokens", "topk"), "compute"),
+        **dict.fromkeys(("hidden", "attn_out", "normed", "routed_tokens", "topk"), "compute"),
         **dict.fromkeys(("expert_out", "shared_out"), "compute"),
         **dict.fromkeys(("recv", "handle", "combined"), "a2a"),
         "routed_out": "comm",

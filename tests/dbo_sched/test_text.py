@@ -253,7 +253,7 @@ BAD_TEXT = [
     ('program v1\noption b="x y"', "p, line 2: field 'b' has value"),
     ("program v1\noption", "p, line 2: the option line is empty"),
     ("program v1\noption a=1\noption a=2", "p, line 3: 'a' is given a second time"),
-    ("program v1\nbatch sequences=1+0\nbatch sequences=2+0", "p, line 3: 'sequences' is given a"),
+    ("program v1\nbatch sequences=1+0\nbatch sequences=2+0", "p, line 3: a rank is given two"),
     ("program v1\nstream host", "p, line 2: a stream is called 'host'"),
     ("program v1 ranks=99999999999999", "Expected `int` <= 65536"),
     ("program v1\nbuffer b view-of=b", "p, line 2: buffer 'b' is a view of itself"),

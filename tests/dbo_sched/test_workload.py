@@ -1,73 +1,13 @@
-"""Models, deployments and how batches are cut."""
+"""Deployments, batches, and the ops and buffers of a layer."""
 
-import json
-
+import msgspec
 import pytest
 from support import small_workload
 
 from dbo_sched import Deployment, InputError, Workload, load_model, prompts
 from dbo_sched.layers import buffers_of, layers_of
-from dbo_sched.models import model_from_config
-from dbo_sched.workload import Slice, check_workload, received_rows, split
-
-
-def test_deepseek_v3_has_its_published_shapes():
-    model = load_model("deepseek-v3")
-    assert (model.num_hidden_layers, model.first_k_dense_replace) == (61, 3)
-    assert (model.hidden_size, model.num_attention_heads) == (7168, 128)
-    assert (model.q_lora_rank, model.kv_lora_rank) == (1536, 512)
-    assert (model.n_routed_experts, model.num_experts_per_tok, model.n_shared_experts) == (
-        256,
-        8,
-        1,
-    )
-    assert (model.intermediate_size, model.moe_intermediate_size) == (18432, 2048)
-
-
-def config(**changes):
-    keys = {
-        **dict.fromkeys(("num_hidden_layers", "hidden_size", "num_attention_heads"), 8),
-        **dict.fromkeys(("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim"), 4),
-        **dict.fromkeys(("qk_rope_head_dim", "v_head_dim", "intermediate_size"), 4),
-        **dict.fromkeys(("moe_intermediate_size", "n_routed_experts", "num_experts_per_tok"), 4),
-        **dict.fromkeys(("first_k_dense_replace", "n_shared_experts"), 0),
-        "architectures": ["DeepseekV3ForCausalLM"],
-    }
-    return json.dumps({key: value for key, value in (keys | changes).items() if value is not ...})
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "c: not JSON"),
-        ("[]", "c: not a JSON object"),
-        (config(architectures=["LlamaForCausalLM"]), "architecture LlamaForCausalLM is not known"),
-        (config(architectures=...), r"architecture \(none given\) is not known"),
-        (config(kv_lora_rank=...), "key kv_lora_rank is missing or null"),
-        (
-            config(hidden_size="big"),
-            r"Expected `int`, got `str` - at `\$.hidden_size`",
-        ),
-        (config(hidden_size=-1), "Expected `int` >= 1"),
-        (config(num_experts_per_tok=5), "num_experts_per_tok 5 is more than the 4 routed"),
-        (config(moe_layer_freq=2), "moe_layer_freq is 2"),
-    ],
-)
-def test_bad_config_names_the_key(text, message):
-    with pytest.raises(InputError, match=message):
-        model_from_config(text, name="m", where="c")
-
-
-def test_config_of_that_architecture_is_read(tmp_path):
-    path = tmp_path / "my-model" / "config.json"
-    path.parent.mkdir()
-    path.write_text(config(hidden_size=16))
-    assert load_model(str(path)).hidden_size == 16
-    assert load_model(str(path)).name == "my-model"
-    with pytest.raises(InputError, match="'deepseek' is not known, nor is it a file; use deepseek"):
-        load_model("deepseek")
-    with pytest.raises(InputError, match="cannot be read: No such file"):
-        load_model(str(tmp_path / "other.json"))
+from dbo_sched.routing import Arrivals, Routing
+from dbo_sched.workload import Slice, busiest_tokens, check_workload, weight_bytes
 
 
 @pytest.mark.parametrize(
@@ -79,51 +19,98 @@ def test_config_of_that_architecture_is_read(tmp_path):
         (Deployment(system="h100", ep=6), "16 experts do not divide over 6 ranks"),
         (Deployment(system="h100", comm_sms=7), "7 communication SMs are not possible"),
         (Deployment(system="h100", comm_sms=132), "132 communication SMs are not possible"),
+        (Deployment(system="h100", dtype="bf16"), "dispatched in FP8 to experts that compute in"),
+        (Deployment(system="gb200", ep=8), "8 ranks do not fit evenly on 1 nodes of 4 GPUs"),
     ],
 )
 def test_impossible_deployments_are_refused(deployment, message):
-    job = Workload(model=small_workload().model, deployment=deployment, sequences=((8, 0),))
+    job = Workload(model=small_workload().model, deployment=deployment, batches=(((8, 0),),))
     with pytest.raises(InputError, match=message):
         check_workload(job)
 
 
 @pytest.mark.parametrize(
-    ("tokens", "seq_len", "expected"),
-    [(8, 4, ((4, 0), (4, 0))), (9, 4, ((4, 0), (4, 0), (1, 0))), (3, 4, ((3, 0),))],
-)
-def test_prompts(tokens, seq_len, expected):
-    assert prompts(tokens, seq_len) == expected
-
-
-@pytest.mark.parametrize(
-    ("sequences", "ubatches", "expected"),
+    ("changes", "message"),
     [
-        (((4, 0), (4, 0)), 2, [((4, 0),), ((4, 0),)]),
-        (((8, 0),), 2, [((4, 0),), ((4, 4),)]),  # the second part has the first as context
-        (((5, 3), (4, 0)), 2, [((4, 3),), ((1, 7), (4, 0))]),  # 9 // 2, the last takes the rest
-        (((7, 0),), 3, [((2, 0),), ((2, 2),), ((3, 4),)]),
-        (((1, 0),), 2, [(), ((1, 0),)]),
+        ({"batches": (((8, 0),),) * 3}, "3 batches for 8 ranks"),
+        ({"batches": ((),) * 8}, "the batch is empty"),
+        ({"batches": (((8, -1),),)}, r"Expected `int` >= 0 - at `\$.batches"),
+        ({"routing": Routing(popularity="given", weights=(1.0,) * 15)}, "15 loads, 15 of them"),
+        (
+            {"routing": Routing(popularity="given", weights=(1.0,) * 3 + (0.0,) * 13)},
+            "16 loads, 3 of them above 0: give one finite load for each of the 16 experts, at "
+            "least 4",
+        ),
+        ({"routing": Routing(popularity="given", weights=(float("inf"),) * 16)}, "16 loads"),
     ],
 )
-def test_split_by_token(sequences, ubatches, expected):
-    found = split(sequences, ubatches)
-    assert [part.sequences for part in found] == expected
-    assert [part.tokens for part in found] == [sum(n for n, _ in part) for part in expected]
+def test_batches_and_routings_that_do_not_fit_are_refused(changes, message):
+    job = msgspec.structs.replace(small_workload(ep=8), **changes)
+    with pytest.raises(InputError, match=message.replace("above 0:", "above 0;")):
+        check_workload(job)
 
 
 @pytest.mark.parametrize(
-    ("experts", "topk", "ep", "rows"),
-    [(4, 1, 2, 100), (4, 4, 2, 200), (4, 4, 4, 400), (4, 2, 2, 167), (4, 2, 1, 100)],
+    ("arguments", "expected"),
+    [
+        ((8, 4), ((4, 0), (4, 0))),
+        ((9, 4), ((4, 0), (4, 0), (1, 0))),
+        ((3, 4), ((3, 0),)),
+        ((3, 1, 100), ((1, 100),) * 3),
+        ((9, 4, 50), ((4, 50), (4, 50), (1, 50))),
+    ],
 )
-def test_received_rows(experts, topk, ep, rows):
-    """One expert: one rank. All experts: all ranks. Two of four over two ranks: 2 (1 - 1/6)."""
-    import msgspec
+def test_prompts(arguments, expected):
+    assert prompts(*arguments) == expected
 
-    model = msgspec.structs.replace(
-        small_workload().model, n_routed_experts=experts, num_experts_per_tok=topk
-    )
-    job = Workload(model=model, deployment=Deployment(system="h100", ep=ep), sequences=((100, 0),))
-    assert received_rows(job, 100) == rows
+
+def test_ranks_have_one_batch_or_each_its_own():
+    job = small_workload(ep=2)
+    assert (job.tokens, job.batch_of(1)) == ((64, 64), ((64, 0),))
+    job = msgspec.structs.replace(job, batches=(((5, 0), (2, 9)), ()))
+    assert (job.tokens, job.batch_of(1)) == ((7, 0), ())
+
+
+def test_busiest_direction_of_the_wire():
+    """16 experts, top-4, 2 ranks: a token reaches 2 (1 - C(8,4) / C(16,4)) = 2 x 25/26 ranks.
+
+    1000 rows received are what 1000 / (25/13) = 520 tokens per rank would bring.
+    """
+    job = small_workload(ep=2)
+    part = Slice(tokens=400, arrivals=Arrivals(rows=1000, pairs=(1,) * 8))
+    assert busiest_tokens(job, part) == 520
+    assert busiest_tokens(job, msgspec.structs.replace(part, tokens=600)) == 600
+    assert busiest_tokens(job, Slice(tokens=400)) == 400
+
+
+@pytest.mark.parametrize(
+    ("model", "ep", "dtype", "expected"),
+    [
+        # 61 x (7168 x 2112 + 1536 x 24576 + 512 x 32768 + 16384 x 7168), 3 dense, 58 x 9 experts
+        (
+            *("deepseek-v3", 32, "fp8"),
+            61 * (7168 * 2112 + 1536 * 24576 + 512 * 32768 + 16384 * 7168)
+            + 3 * 3 * 7168 * 18432
+            + 58 * 9 * 3 * 7168 * 2048,
+        ),
+        # 48 x (2048 x 128 x (32 + 2 x 4) + 4096 x 2048), 48 x 16 experts, two bytes each
+        (
+            *("qwen3-30b-a3b", 8, "bf16"),
+            2 * 48 * (2048 * 128 * 40 + 4096 * 2048 + 16 * 3 * 2048 * 768),
+        ),
+        # without a low rank queries are projected directly: 2048 x 16 x 192
+        (
+            *("deepseek-v2-lite", 8, "fp8"),
+            27 * (2048 * 3072 + 2048 * 576 + 512 * 16 * 256 + 2048 * 2048)
+            + 3 * 2048 * 10944
+            + 26 * (8 + 2) * 3 * 2048 * 1408,
+        ),
+    ],
+)
+def test_weights_of_one_gpu(model, ep, dtype, expected):
+    deployment = Deployment(system="h100", nodes=ep // 8, ep=ep, dtype=dtype, dispatch_dtype=dtype)
+    job = Workload(model=load_model(model), deployment=deployment, batches=(((1, 0),),))
+    assert weight_bytes(job) == expected
 
 
 def test_layers_hold_the_ops_that_the_model_has():
@@ -142,10 +129,17 @@ def test_layers_hold_the_ops_that_the_model_has():
 def test_every_buffer_that_an_op_uses_is_declared_once():
     job = small_workload(3, dense=1)
     layers = layers_of(job, 0, Slice(tokens=64))
-    declared = [buffer.id for layer in layers for buffer in buffers_of(job, layer)]
+    part = Slice(tokens=64)
+    declared = [buffer.id for layer in layers for buffer in buffers_of(job, layer, part)]
     used = {name for layer in layers for op in layer.ops for name in (*op.reads, *op.writes)}
     assert sorted(declared) == sorted(used)
-    sizes = {buffer.id: buffer.bytes for layer in layers for buffer in buffers_of(job, layer)}
+    sizes = {b.id: b.bytes for layer in layers for b in buffers_of(job, layer, part)}
     assert sizes["L1.u0.hidden"] == 64 * 256 * 2
     assert sizes["L1.u0.routed_tokens"] == 64 * (256 + 2 * 4)  # FP8 and two scales a token
     assert sizes["L1.u0.topk"] == 64 * 4 * 12
+    # 64 tokens reach 2 x 25/26 ranks each: 123 rows
+    assert sizes["L1.u0.recv"] == 123 * (256 + 2 * 4)
+    arrived = Slice(tokens=64, arrivals=Arrivals(rows=7, pairs=(3,) * 8))
+    skewed = {b.id: b.bytes for layer in layers for b in buffers_of(job, layer, arrived)}
+    assert (skewed["L1.u0.recv"], skewed["L1.u0.expert_out"]) == (7 * (256 + 8), 7 * 512)
+    assert layers_of(job, 0, arrived)[1].experts.tokens == 24

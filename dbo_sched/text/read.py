@@ -1,133 +1,25 @@
-"""The text form of a program: one thing or command a line, made to be written by hand and diffed.
-
-A file is a ``program`` line, then declarations and commands in any sensible order; ``#`` starts a
-comment. Fields at their default are left out, names use ``-`` for ``_``, flags stand alone::
-
-    program v1 schedule=by-hand ranks=2
-    comm ep
-    op a kind=attention ns=run:1000
-    op d kind=dispatch comm=ep sms=20 blocks-host ns=layout:300,notify:1000,data:6000
-    u0 launch a compute
-    u0 record routed compute
-    u0 wait routed a2a
-    u0 launch d a2a
-
-A program with several plans has a ``plan`` line before each; with one plan that covers all ranks
-the line may be left out.
-"""
+"""Programs from text, with errors that name the line."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
 
 from dbo_sched.errors import InputError
-from dbo_sched.models import Model
-from dbo_sched.plan import (
-    COMMANDS,
-    AnyCommand,
-    Buffer,
-    Communicator,
-    Op,
-    Plan,
-    Program,
-    Stream,
-    rank_spans,
-)
-from dbo_sched.structs import Frozen, RankCount
+from dbo_sched.models import Gqa, Mla, Model
+from dbo_sched.plan import Buffer, Communicator, Op, Plan, Program, Stream
+from dbo_sched.routing import Routing
+from dbo_sched.structs import RankCount
+from dbo_sched.text.words import OPERANDS, VERBS, option
 from dbo_sched.validate import check, check_version
 from dbo_sched.workload import Deployment, Slice
 
-_VERBS = {str(command.__struct_config__.tag): command for command in COMMANDS}
-_OPERANDS = {
-    verb: [name for name in command.__struct_fields__ if name != "turn"]
-    for verb, command in _VERBS.items()
-}
 _COMMAND = re.compile(r"u(\d{1,6})")
 
 T = TypeVar("T", bound=msgspec.Struct)
-
-
-# Writing
-
-
-def to_text(program: Program) -> str:
-    """The text form; :func:`from_text` gives the same program back."""
-    return "\n".join(_lines(program)) + "\n"
-
-
-def _lines(program: Program) -> Iterator[str]:
-    head = {"schedule": program.schedule} if program.schedule else {}
-    yield " ".join([f"program v{program.version}", *_pairs({**head, "ranks": program.ranks})])
-    for key, value in program.options.items():
-        yield f"option {key}={_option_text(value)}"
-    if program.workload is not None:
-        yield _line("model", program.workload.model)
-        yield _line("deployment", program.workload.deployment)
-        yield " ".join(["batch", *_pairs({"sequences": program.workload.sequences})])
-    yield from (_line("stream", stream) for stream in program.more_streams)
-    yield from (_line("comm", comm) for comm in program.comms)
-    for plan in program.plans:
-        if len(program.plans) > 1 or plan.captured or plan.ranks != tuple(range(program.ranks)):
-            yield f"plan ranks={rank_spans(plan.ranks)}" + " captured" * plan.captured
-        yield from (_line("ubatch", part) for part in plan.ubatches)
-        names = [buffer.id for buffer in plan.buffers] + [op.id for op in plan.ops]
-        width = max(map(len, names), default=0)
-        yield from (_line("buffer", buffer, width) for buffer in plan.buffers)
-        yield from (_line("op    ", op, width) for op in plan.ops)
-        yield from command_lines(plan.commands)
-
-
-def command_lines(commands: Iterable[AnyCommand]) -> Iterator[str]:
-    """The lines of some commands, operands aligned."""
-    rows = [
-        (f"u{command.turn}", verb, *(getattr(command, name) for name in _OPERANDS[verb]))
-        for command in commands
-        for verb in (str(command.__struct_config__.tag),)
-    ]
-    width = max((len(row[2]) for row in rows if len(row) > 3), default=0)
-    for turn, verb, *operands in rows:
-        first = operands[0].ljust(width) if len(operands) > 1 else "".join(operands)
-        yield "  ".join([turn, verb.ljust(9), first, *operands[1:]]).rstrip()
-
-
-def _line(word: str, thing: Frozen, width: int = 0) -> str:
-    fields = {
-        field.name: getattr(thing, field.name)
-        for field in msgspec.structs.fields(thing)
-        if getattr(thing, field.name) != field.default
-    }
-    name = [fields.pop("id").ljust(width)] if "id" in fields else []
-    return " ".join([word, *name, *_pairs(fields)]).rstrip()
-
-
-def _pairs(fields: dict[str, Any]) -> list[str]:
-    return [
-        key.replace("_", "-") if value is True else f"{key.replace('_', '-')}={_write(key, value)}"
-        for key, value in fields.items()
-    ]
-
-
-def _write(key: str, value: Any) -> str:
-    if key == "sequences":
-        return ",".join(f"{new}+{context}" for new, context in value)
-    if key == "ns":
-        return ",".join(f"{phase}:{ns}" for phase, ns in value)
-    if key == "follows":
-        return f"{value.producer}/{value.tiles}/{value.threshold}"
-    return ",".join(value) if isinstance(value, tuple) else str(value)
-
-
-def _option_text(value: str | int | float | bool) -> str:
-    bare = isinstance(value, str) and re.fullmatch(r"[\w.-]+", value) and _option(value) == value
-    return str(value) if bare else json.dumps(value).replace(" ", r"\u0020").replace("#", r"\u0023")
-
-
-# Reading
 
 
 def from_text(text: str | Iterable[str], where: str = "program") -> Program:
@@ -169,22 +61,22 @@ class _Reader:
             case "program":
                 self.read_head(rest)
             case "option":
-                options = self.fields((), rest, read=lambda _, value: _option(value))
+                options = self.fields((), rest, read=lambda _, value: option(value))
                 self.once(self.options, options)
             case "model":
-                self.once(self.workload, {"model": self.struct(Model, rest)})
+                self.once(self.workload, {"model": self.model(rest)})
             case "deployment":
                 self.once(self.workload, {"deployment": self.struct(Deployment, rest)})
+            case "routing":
+                self.once(self.workload, {"routing": self.struct(Routing, rest)})
             case "batch":
-                self.once(self.workload, self.fields(("sequences",), rest))
+                self.batch(rest)
             case "stream":
                 self.streams.append(self.named(Stream, rest, 0))
             case "comm":
                 self.comms.append(self.named(Communicator, rest, 0))
             case "plan":
-                fields = self.fields(
-                    ("ranks", "captured"), rest, read=lambda _, value: _ranks(value)
-                )
+                fields = self.fields(("ranks", "captured"), rest, read=_read_ranked)
                 self.new_plan(fields.get("ranks"), captured=fields.get("captured", False))
             case "ubatch":
                 self.plan()["ubatches"].append(self.struct(Slice, rest))
@@ -213,25 +105,46 @@ class _Reader:
         check_version(int(rest[0][1:]), f"{self.where}, line {self.line}")
         self.head = self.fields(("schedule", "ranks"), rest[1:])
 
+    def model(self, words: list[str]) -> Model:
+        """One line holds the model's shapes and, flat among them, those of its attention."""
+        inner = {*Mla.__struct_fields__, *Gqa.__struct_fields__}
+        fields = self.fields((*Model.__struct_fields__, *inner), words)
+        if "attention" not in fields:
+            raise self.error("the model line has no attention", "add attention=mla or =gqa")
+        shape = {key: fields.pop(key) for key in inner if key in fields}
+        fields["attention"] = {"kind": fields["attention"], **shape}
+        return self.convert(fields, Model)
+
+    def batch(self, words: list[str]) -> None:
+        """The batch of all ranks, or of some."""
+        fields = self.fields(("sequences", "ranks"), words, read=_read_ranked)
+        if "sequences" not in fields:
+            raise self.error("the batch line has no sequences", _HINTS["sequences"])
+        batches: dict[int | None, Any] = self.workload.setdefault("batches", {})
+        for rank in fields.get("ranks", [None]):
+            if rank in batches or ((None in batches) != (rank is None) and batches):
+                raise self.error("a rank is given two batches", "name each rank once, or none")
+            batches[rank] = fields["sequences"]
+
     def read_command(self, word: str, rest: list[str]) -> None:
         turn = _COMMAND.fullmatch(word)
         if turn is None:
             raise self.error(
                 f"'{word[:40]}' begins no known line",
-                "begin with program, option, model, deployment, batch, stream, comm, plan, ubatch, "
-                "buffer, op, or a command such as 'u0 launch OP STREAM'",
+                "begin with program, option, model, deployment, routing, batch, stream, comm, "
+                "plan, ubatch, buffer, op, or a command such as 'u0 launch OP STREAM'",
             )
         verb = rest[0] if rest else ""
-        if verb not in _VERBS:
-            raise self.error(f"'{verb[:40]}' is no command", f"use one of {', '.join(_VERBS)}")
-        operands = _OPERANDS[verb]
+        if verb not in VERBS:
+            raise self.error(f"'{verb[:40]}' is no command", f"use one of {', '.join(VERBS)}")
+        operands = OPERANDS[verb]
         if len(rest) - 1 != len(operands) and not (verb == "launch" and len(rest) == 2):
             wanted = " ".join([word, verb, *(name.upper() for name in operands)])
             raise self.error(f"{verb} has {len(rest) - 1} operands", f"write: {wanted}")
         commands = self.plan()["commands"]
         self.lines[len(self.plans) - 1, f"command {len(commands)}"] = self.line
         values = dict(zip(operands, rest[1:], strict=False))
-        commands.append(_VERBS[verb](turn=int(turn[1]), **values))
+        commands.append(VERBS[verb](turn=int(turn[1]), **values))
 
     def plan(self) -> dict[str, Any]:
         if not self.plans:
@@ -251,7 +164,9 @@ class _Reader:
         return self.struct(kind, rest[1:], id=rest[0])
 
     def struct(self, kind: type[T], words: list[str], **more: str) -> T:
-        fields = self.fields(kind.__struct_fields__, words) | more
+        return self.convert(self.fields(kind.__struct_fields__, words) | more, kind)
+
+    def convert(self, fields: dict[str, Any], kind: type[T]) -> T:
         try:
             return msgspec.convert(fields, kind, strict=False)
         except msgspec.ValidationError as error:
@@ -286,7 +201,7 @@ class _Reader:
     def program(self) -> Program:
         if self.head is None:
             raise InputError("empty", where=self.where, mend="begin with a line like: program v1")
-        workload = {"model": "model", "deployment": "deployment", "sequences": "batch"}
+        workload = {"model": "model", "deployment": "deployment", "batches": "batch"}
         missing = [line for field, line in workload.items() if field not in self.workload]
         if self.workload and missing:
             raise InputError(
@@ -294,11 +209,24 @@ class _Reader:
                 where=self.where,
                 mend="give model, deployment and batch lines, or none of them",
             )
+        if self.workload:
+            self.workload["batches"] = self.batches_in_order(self.workload["batches"])
         head = {"ranks": 1, **self.head, "options": self.options}
         self.line = 1
         program = self.struct_of_program(head)
         check(program, self.where, self.lines)
         return program
+
+    def batches_in_order(self, batches: dict[int | None, Any]) -> list[Any]:
+        ranks = [rank for rank in batches if rank is not None]
+        missing = sorted(set(range(len(ranks))) - set(ranks))
+        if missing:
+            raise InputError(
+                f"no batch line names rank {missing[0]}",
+                where=self.where,
+                mend="give each rank from 0 up a batch, or one batch line without ranks",
+            )
+        return [batches[rank] for rank in sorted(ranks)] or [batches[None]]
 
     def struct_of_program(self, head: dict[str, Any]) -> Program:
         try:
@@ -332,6 +260,8 @@ _HINTS = {
     "ns": "write phase:nanoseconds, as in layout:300,notify:1000,data:6000",
     "follows": "write producer/tiles/threshold, as in L0.u0.experts/64/8",
     "ranks": "write ranks as in 0-3,7",
+    "arrivals": "write rows/pairs of each local expert, as in 29765/4096,4100,4090,4098",
+    "weights": "write one number for each expert, separated by commas",
 }
 
 
@@ -346,9 +276,19 @@ def _read(key: str, value: str) -> Any:
     if key == "follows":
         producer, tiles, threshold = value.split("/")
         return {"producer": producer, "tiles": int(tiles), "threshold": int(threshold)}
+    if key == "arrivals":
+        rows, counts = value.split("/")
+        return {"rows": int(rows), "pairs": [int(count) for count in counts.split(",")]}
+    if key == "weights":
+        return [float(weight) for weight in value.split(",")]
     if key in ("reads", "writes"):
         return value.split(",")
     return value
+
+
+def _read_ranked(key: str, value: str) -> Any:
+    """Where ``ranks`` names some, not how many there are."""
+    return _ranks(value) if key == "ranks" else _read(key, value)
 
 
 def _ranks(value: str) -> list[int]:
@@ -360,16 +300,3 @@ def _ranks(value: str) -> list[int]:
             raise ValueError
         ranks.extend(span)
     return ranks
-
-
-def _option(value: str) -> str | int | float | bool:
-    if value in ("true", "false"):
-        return value == "true"
-    if value.startswith('"'):
-        return str(json.loads(value))
-    for kind in (int, float):
-        try:
-            return kind(value)
-        except ValueError:
-            continue
-    return value
