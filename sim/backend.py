@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import replace
 from importlib.metadata import version
 from math import isfinite
 from typing import Literal
 
 from dbo_sched.errors import InputError
-from dbo_sched.plan import Program, ranks_text
+from dbo_sched.plan import HOST, Program, ranks_text
 from dbo_sched.timeline import Header, Timeline
 from dbo_sched.validate import check
 from sim.costs import Costs
 from sim.costs.choose import load_costs
 from sim.costs.roofline import Roofline
+from sim.costs.scaled import ScaledCosts, check_factors
 from sim.engine import Model
 from sim.settings import EAGER_HOST, HOSTS, Gpu, Host, check_settings, default_gpu
 
@@ -27,13 +29,14 @@ class SimBackend:
     """Predicts timelines.
 
     Args:
-        costs: a cost model, or its name: ``fixed`` or ``auto`` (sim.costs.choose).
+        costs: a cost model, or its name (sim.costs.choose).
         host: host costs; by default those of eager PyTorch, one thread.
         gpu: SMs, hardware queues and latencies, or what makes them for a program; by default those
             of the program's system.
         skew_ns: how late each rank's host starts; ranks not named start at 0.
         collapse: simulate identical ranks once. The timeline says which ranks one stands for.
         limit_ns: give up when the model still runs at this time.
+        progress: told from time to time which part of the plans' commands has been issued.
     """
 
     name = "sim"
@@ -47,11 +50,12 @@ class SimBackend:
         skew_ns: Mapping[int, int] | None = None,
         collapse: bool = True,
         limit_ns: int | None = None,
+        progress: Callable[[float], None] | None = None,
     ) -> None:
         self.costs = load_costs(costs) if isinstance(costs, str) else costs
         self.host, self.gpu = host, gpu
         self.skew_ns = dict(skew_ns or {})
-        self.collapse, self.limit_ns = collapse, limit_ns
+        self.collapse, self.limit_ns, self.progress = collapse, limit_ns, progress
 
     @classmethod
     def configured(
@@ -60,6 +64,7 @@ class SimBackend:
         costs: str = "auto",
         math_efficiency: float = Roofline.math_efficiency,
         memory_efficiency: float = Roofline.memory_efficiency,
+        scale: Mapping[str, float] | None = None,
         host: str = "single",
         latencies: bool = True,
         contention: Literal["waves", "none"] = "waves",
@@ -68,6 +73,7 @@ class SimBackend:
         skew_us: Mapping[int, float] | None = None,
         collapse: bool = True,
         limit_us: float | None = None,
+        progress: Callable[[float], None] | None = None,
     ) -> SimBackend:
         """A backend from plain settings, as the command line gives them.
 
@@ -96,7 +102,7 @@ class SimBackend:
                 mend=f"give 0 to {MOST_US:g} us",
             )
         roofline = Roofline(math_efficiency, memory_efficiency)
-        return cls(
+        backend = cls(
             load_costs(costs, roofline),
             host=HOSTS[host],
             gpu=gpu,
@@ -104,6 +110,22 @@ class SimBackend:
             collapse=collapse,
             limit_ns=None if limit_us is None else round(limit_us * 1000),
         )
+        backend = backend.scaled(scale) if scale else backend
+        backend.progress = progress
+        return backend
+
+    def scaled(self, factors: Mapping[str, float]) -> SimBackend:
+        """The same backend with every op of a kind taking ``factors[kind]`` times as long.
+
+        The kind ``host`` stands for all that the host does itself.
+        """
+        check_factors(factors)
+        kinds = {kind: factor for kind, factor in factors.items() if kind != HOST}
+        other = copy(self)
+        other.progress = None
+        other.host = self.host.scaled(factors.get(HOST, 1.0))
+        other.costs = ScaledCosts(self.costs, kinds) if kinds else self.costs
+        return other
 
     def run(self, program: Program, steps: int = 1) -> list[Timeline]:
         """The timelines of ``steps`` steps; the model is deterministic, so they are all equal.
@@ -122,7 +144,7 @@ class SimBackend:
         starts = {rank: self.skew_ns.get(rank, 0) for rank in represents}
         alike = {rank: len(ranks) for rank, ranks in represents.items()}
         model = Model(program, self.costs, self.host, gpu, starts, alike)
-        spans, edges = model.run(self.limit_ns)
+        spans, edges = model.run(self.limit_ns, self.progress)
         header = Header(
             backend=self.name,
             versions={
@@ -133,7 +155,12 @@ class SimBackend:
             program_hash=program.hash,
             schedule=program.schedule,
             represents=represents,
-            notes=(*self.costs.notes(program), self.host.note, gpu.note, *_warnings(gpu)),
+            notes=(
+                *self.costs.notes(program, model.sources),
+                self.host.note,
+                gpu.note,
+                *_warnings(gpu),
+            ),
         )
         return [Timeline(header=header, spans=spans, edges=edges)] * steps
 

@@ -9,7 +9,7 @@ granted in plan order, so the same input gives the same timeline, bit for bit.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 
 import simpy
@@ -17,11 +17,14 @@ import simpy
 from dbo_sched.errors import InputError, TimeLimitError
 from dbo_sched.plan import HostWait, Launch, Op, Plan, Program
 from dbo_sched.timeline import Edge, Span
-from sim.costs import Costs, Kernel
+from sim.costs import Costs, Kernel, Sources
 from sim.deadlock import explain
 from sim.rank import Place, Rank, Work
 from sim.settings import Gpu, Host
 from sim.streams import Run
+
+TELL_EVERY = 20_000
+"""Events between two words on progress."""
 
 
 class Model:
@@ -49,6 +52,7 @@ class Model:
         work: dict[int, Work] = {}
         for plan in program.plans:
             work |= dict.fromkeys(plan.ranks, _prepare(program, plan, costs, gpu))
+        self.sources = _sources(work.values())
         self.ranks = [
             Rank(
                 self.env,
@@ -64,18 +68,24 @@ class Model:
             for rank in sorted(starts)
         ]
 
-    def run(self, limit_ns: int | None = None) -> tuple[tuple[Span, ...], tuple[Edge, ...]]:
+    def run(
+        self, limit_ns: int | None = None, progress: Callable[[float], None] | None = None
+    ) -> tuple[tuple[Span, ...], tuple[Edge, ...]]:
         """Run to the end; spans and edges in order of rank and time.
+
+        ``progress`` is told every few ten thousand events which part of the commands is issued.
 
         Raises:
             DeadlockError: nothing can happen any more and work is left, whatever the limit.
             TimeLimitError: work still goes on at ``limit_ns``.
         """
         try:
-            if limit_ns is None:
-                self.env.run()
-            else:
+            if limit_ns is not None:
                 self._run_until(limit_ns)
+            elif progress is not None:
+                self._run_telling(progress)
+            else:
+                self.env.run()
             if any(self.leftovers().values()):
                 raise explain(self.ranks, self.meetings)
         finally:
@@ -83,6 +93,16 @@ class Model:
         spans = [span for rank in self.ranks for _, span in sorted(rank.spans, key=_place)]
         edges = [edge for rank in self.ranks for _, edge in sorted(rank.edges, key=_place)]
         return tuple(spans), tuple(edges)
+
+    def _run_telling(self, progress: Callable[[float], None]) -> None:
+        """Run to the end and tell how far it is."""
+        total = sum(len(rank.work.plan.commands) for rank in self.ranks)
+        while self.env.peek() < inf:
+            progress(sum(rank.at + 1 for rank in self.ranks) / max(1, total + len(self.ranks)))
+            for _ in range(TELL_EVERY):
+                if self.env.peek() == inf:
+                    break
+                self.env.step()
 
     def _run_until(self, limit_ns: int) -> None:
         """Run up to and with ``limit_ns``.
@@ -161,6 +181,17 @@ def _check_meetings(program: Program) -> None:
                     where="sim",
                     mend="give counterparts one kind and communicator, other ops other names",
                 )
+
+
+def _sources(works: Iterable[Work]) -> Sources:
+    """Where the durations of each kind of op, or of a collective's phases, came from."""
+    found: dict[str, dict[str, None]] = {}
+    for work in {id(work): work for work in works}.values():
+        for op, kernels in work.kernels.values():
+            for kernel in kernels:
+                thing = f"{op.kind} {kernel.phase}" if op.comm is not None else op.kind
+                found.setdefault(thing, {})[kernel.source] = None
+    return {thing: tuple(sources) for thing, sources in found.items()}
 
 
 def _prepare(program: Program, plan: Plan, costs: Costs, gpu: Gpu) -> Work:

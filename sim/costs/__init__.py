@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
 from dbo_sched.plan import Op, Plan, Program
 
@@ -12,8 +13,9 @@ class Kernel(NamedTuple):
 
     ``ns`` is its duration alone on all SMs. A ``gang`` holds ``sms`` SMs, all or none, for its
     whole life; any other kernel is ``tiles`` CTAs, at most ``sms`` of them at once (0: no cap).
-    With neither it holds no SMs. ``meets``: it goes on only once every rank runs it. ``origin``
-    says where the duration came from.
+    With neither it holds no SMs. ``meets``: it goes on only once every rank runs it. ``bytes`` is
+    what it moves through memory in its life, evenly. ``origin`` says where the duration came from:
+    the source, and behind the first ", " what of it.
     """
 
     phase: str
@@ -23,6 +25,17 @@ class Kernel(NamedTuple):
     sms: int = 0
     tiles: int = 0
     meets: bool = False
+    bytes: int = 0
+
+    @property
+    def source(self) -> str:
+        """Where the duration came from, without the details of this one call."""
+        return self.origin.split(", ", 1)[0]
+
+
+Sources: TypeAlias = Mapping[str, Sequence[str]]
+"""For each thing that a program's kernels do (an op kind; ``dispatch notify`` for a collective's
+phases) the sources that its durations came from."""
 
 
 class Costs(Protocol):
@@ -37,5 +50,5 @@ class Costs(Protocol):
             InputError: the model has no duration for this op.
         """
 
-    def notes(self, program: Program) -> tuple[str, ...]:
-        """What a reader must know of these durations."""
+    def notes(self, program: Program, sources: Sources) -> tuple[str, ...]:
+        """What a reader must know of durations that came from ``sources``."""

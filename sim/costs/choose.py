@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from dbo_sched.errors import InputError
+from dbo_sched.profile import read_profile
 from sim.costs import Costs
-from sim.costs.auto import AutoCosts
+from sim.costs.derived import COLLECTIVES, DerivedCosts
 from sim.costs.fixed import FixedCosts
+from sim.costs.profiled import Profiled
 from sim.costs.roofline import Roofline
 
-NAMES = ("auto", "fixed")
+NAMES = (*COLLECTIVES, "fixed", "profile:FILE")
 
 
 def load_costs(name: str, roofline: Roofline | None = None) -> Costs:
-    """A cost model by name; ``roofline`` is what ``auto`` takes for compute.
+    """A cost model by name; ``roofline`` is what it takes for compute.
 
     Raises:
-        InputError: naming the known ones.
+        InputError: a name that is not known, or a profile that cannot be read.
     """
-    if name not in NAMES:
-        raise InputError(
-            f"costs '{name}' are not known", where="--costs", mend=f"use one of {', '.join(NAMES)}"
-        )
-    return FixedCosts() if name == "fixed" else AutoCosts(roofline)
+    word, _, file = name.partition(":")
+    if name == "fixed":
+        return FixedCosts()
+    if word == "profile" and file:
+        path = Path(file)
+        return DerivedCosts("auto", roofline, Profiled(read_profile(path), path.name))
+    if name in COLLECTIVES:
+        return DerivedCosts(name, roofline)
+    raise InputError(
+        f"costs '{name}' are not known", where="--costs", mend=f"use one of {', '.join(NAMES)}"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dbo_sched.errors import InputError
 from dbo_sched.plan import Op, Plan, Program
-from sim.costs import Kernel
+from sim.costs import Kernel, Sources
 from sim.costs.deepep import PHASES, phase_sms
 
 
@@ -46,6 +46,6 @@ class FixedCosts:
             for phase in phases
         )
 
-    def notes(self, program: Program) -> tuple[str, ...]:
+    def notes(self, program: Program, sources: Sources) -> tuple[str, ...]:
         """See :class:`sim.costs.Costs`."""
         return ()

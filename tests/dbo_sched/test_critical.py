@@ -76,7 +76,7 @@ def test_real_workload_adds_up():
     workload = Workload(
         model=load_model("deepseek-v3").with_layers(6),
         deployment=Deployment(system="h100", nodes=4, ep=32),
-        sequences=prompts(8192, 4096),
+        batches=(prompts(8192, 4096),),
     )
     timeline = SimBackend().run(build_program(workload, "dbo-ht"))[0]
     assert sum(time_on_path(timeline).values()) == timeline.makespan_ns

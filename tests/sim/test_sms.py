@@ -181,7 +181,7 @@ def test_layout_of_many_experts_fits_on_a_small_gpu():
     workload = Workload(
         model=load_model("deepseek-v3").with_layers(4),
         deployment=Deployment(system="h100", nodes=4, ep=32),
-        sequences=prompts(8192, 4096),
+        batches=(prompts(8192, 4096),),
     )
     program = build_program(workload, "dbo-ht")
     assert SimBackend(gpu=Gpu(sms=66)).run(program)[0].makespan_ns > 0
