@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from dbo_sched.errors import InputError
 from dbo_sched.plan import Program
@@ -21,6 +22,17 @@ class Backend(Protocol):
 
     def run(self, program: Program, steps: int = 1) -> list[Timeline]:
         """One timeline per step, all ranks merged."""
+
+
+@runtime_checkable
+class Predictor(Backend, Protocol):
+    """A backend that can also say what would be if a kind of op took another time."""
+
+    def scaled(self, factors: Mapping[str, float]) -> Predictor:
+        """The same backend with every op of a kind taking ``factors[kind]`` times as long.
+
+        The kind ``host`` stands for all that the host does itself.
+        """
 
 
 class BackendFactory(Protocol):
@@ -54,6 +66,20 @@ def load_backend(name: str, **settings: object) -> Backend:
             mend="install what it needs, or the package that brings it again",
         ) from None
     return factory.configured(**settings)
+
+
+def load_predictor(name: str, **settings: object) -> Predictor:
+    """The installed backend ``name``, which must be one that predicts.
+
+    Raises:
+        InputError: as :func:`load_backend`, or for a backend that measures.
+    """
+    backend = load_backend(name, **settings)
+    if not isinstance(backend, Predictor):
+        raise InputError(
+            f"backend '{name}' does not predict", where="backend", mend="use one that does, as sim"
+        )
+    return backend
 
 
 def _refuse_shadow(entry: EntryPoint) -> None:

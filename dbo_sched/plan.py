@@ -208,6 +208,13 @@ class Program(Frozen, frozen=True, kw_only=True):
         """First 12 hex digits of the SHA-256 of the JSON form, keys sorted."""
         return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()[:12]
 
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        from dbo_sched.period import period_text
+
+        return f"<pre>{escape(period_text(self))}</pre>"
+
     def plan_of(self, rank: int) -> Plan:
         """The plan that a rank runs."""
         return next(plan for plan in self.plans if rank in plan.ranks)

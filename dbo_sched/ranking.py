@@ -1,17 +1,18 @@
-"""Several schedules of one workload, beside each other."""
+"""Several schedules of one workload, beside each other: how long, why, and what would help."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
-from dbo_sched.backend import Backend
+from dbo_sched.backend import Backend, Predictor
 from dbo_sched.build import build_program
+from dbo_sched.errors import InputError
 from dbo_sched.metrics import Metrics, measure
-from dbo_sched.plan import Program
-from dbo_sched.registry import OptionValue, Schedule
+from dbo_sched.plan import HOST, Program
+from dbo_sched.registry import OptionValue, Schedule, get_schedule
 from dbo_sched.timeline import Timeline
 from dbo_sched.workload import Workload
 
@@ -20,10 +21,53 @@ BASELINE = "sequential"
 STEADY_LAYERS = 4
 """n of the time per MoE layer, (T(2n layers) - T(n layers)) / n."""
 
+FASTER = 0.9
+"""The factor of the sensitivities: 10 % faster."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A schedule with options, written ``NAME`` or ``NAME:option=value:option=value``."""
+
+    schedule: Schedule
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """As it is written."""
+        settings = [f"{name}={value}" for name, value in self.options.items()]
+        return ":".join([self.schedule.name, *settings])
+
+
+def read_variant(text: str) -> Variant:
+    """A variant as it is written.
+
+    Raises:
+        InputError: an unknown schedule or option, or a setting that is not ``option=value``.
+    """
+    name, *settings = text.split(":")
+    options: dict[str, OptionValue] = {}
+    for setting in settings:
+        option, equals, value = setting.partition("=")
+        if not equals or option in options:
+            raise InputError(
+                f"'{text}': '{setting}' is not option=value, or given twice",
+                where="--schedules",
+                mend="write for example dbo-ht:shared=no-overlap",
+            )
+        options[option] = value
+    schedule = get_schedule(name)
+    schedule.read_options(options)
+    return Variant(schedule, options)
+
 
 @dataclass(frozen=True)
 class Entry:
-    """One schedule's result. ``gain`` is the baseline's step over this one's."""
+    """One schedule's result.
+
+    ``gain`` is the baseline's step over this one's. ``faster`` holds, per kind of op and for the
+    host, by which part the step changes when that is 10 % faster; empty where it was not asked for.
+    """
 
     schedule: str
     ubatches: int
@@ -32,62 +76,133 @@ class Entry:
     metrics: Metrics
     moe_layer_ns: float | None
     gain: float
+    faster: Mapping[str, float]
+
+
+Report = Callable[[str, float], None]
+"""Told what is being done, and how much of all is done (a part of 1)."""
 
 
 def rank_schedules(
     workload: Workload,
-    schedules: Iterable[Schedule],
-    backend: Backend,
+    schedules: Iterable[str | Schedule | Variant],
+    backend: Predictor,
     *,
     ubatches: int = 2,
-    options: Mapping[str, Mapping[str, OptionValue]] | None = None,
+    balance_attention: bool = False,
+    sensitivity: bool = False,
+    report: Report = lambda what, part: None,
 ) -> list[Entry]:
     """Every schedule on one step of ``workload``, in the order given.
 
-    Schedules that split a batch get ``ubatches`` parts, the others the least they take.
-    ``options`` holds options by schedule name. The gain is over ``sequential`` on the whole batch,
-    which runs once more where it is not among the schedules.
+    Schedules that split a batch get ``ubatches`` parts, the others the least they take. The gain is
+    over ``sequential`` on the whole batch, which runs once more where it is not among the
+    schedules. ``sensitivity`` fills :attr:`Entry.faster`, from short steps.
     """
-    runs = [
-        (schedule, ubatches if schedule.least > 1 else schedule.least) for schedule in schedules
-    ]
-    results: list[tuple[Schedule, int, Program, Timeline]] = []
-    for schedule, parts in runs:
-        chosen = (options or {}).get(schedule.name, {})
-        program = build_program(workload, schedule, ubatches=parts, options=chosen)
-        results.append((schedule, parts, program, backend.run(program)[0]))
-    base = next(
-        (t.makespan_ns for s, parts, _, t in results if s.name == BASELINE and parts == 1),
-        None,
-    )
+    variants = [_variant(schedule) for schedule in schedules]
+    steps = [_Step(workload, variant, ubatches, balance_attention) for variant in variants]
+    results: list[tuple[_Step, Program, Timeline]] = []
+    for number, step in enumerate(steps):
+        report(step.variant.name, number / len(steps))
+        program = step.program()
+        results.append((step, program, backend.run(program)[0]))
+    base = next((t.makespan_ns for step, _, t in results if step.is_baseline), None)
     if base is None:
         base = backend.run(build_program(workload, BASELINE))[0].makespan_ns
-    return [
-        Entry(
-            schedule=schedule.name,
-            ubatches=parts,
-            program=program,
-            timeline=timeline,
-            metrics=measure(timeline),
-            moe_layer_ns=_moe_layer_ns(workload, program, schedule, parts, backend),
-            gain=base / timeline.makespan_ns if timeline.makespan_ns else 1.0,
+    entries = []
+    for number, (step, program, timeline) in enumerate(results):
+        report(f"{step.variant.name}: what limits it", number / len(steps))
+        short = step.short(backend)
+        entries.append(
+            Entry(
+                schedule=step.variant.name,
+                ubatches=step.ubatches,
+                program=program,
+                timeline=timeline,
+                metrics=measure(timeline),
+                moe_layer_ns=short.layer_ns if workload.model.moe_layers else None,
+                gain=base / timeline.makespan_ns if timeline.makespan_ns else 1.0,
+                faster=step.faster(backend, short) if sensitivity else {},
+            )
         )
-        for schedule, parts, program, timeline in results
-    ]
+    report("done", 1.0)
+    return entries
 
 
-def _moe_layer_ns(
-    workload: Workload, program: Program, schedule: Schedule, parts: int, backend: Backend
-) -> float | None:
-    """Steady time per MoE layer; ``None`` for a model without MoE layers."""
-    model = workload.model
-    dense = model.first_k_dense_replace
-    if model.num_hidden_layers <= dense:
-        return None
+def fastest(entries: Sequence[Entry]) -> Entry:
+    """The entry with the shortest step; of equals the first."""
+    return min(entries, key=lambda entry: entry.metrics.step_ns)
 
-    def makespan(moe_layers: int) -> int:
-        cut = msgspec.structs.replace(workload, model=model.with_layers(dense + moe_layers))
-        again = build_program(cut, schedule, ubatches=parts, options=program.options)
-        return backend.run(again)[0].makespan_ns
 
-    return (makespan(2 * STEADY_LAYERS) - makespan(STEADY_LAYERS)) / STEADY_LAYERS
+def _variant(schedule: str | Schedule | Variant) -> Variant:
+    if isinstance(schedule, str):
+        return read_variant(schedule)
+    return schedule if isinstance(schedule, Variant) else Variant(schedule)
+
+
+@dataclass(frozen=True)
+class _Short:
+    """A step of dense layers and n MoE layers, and the time that each further MoE layer adds."""
+
+    start_ns: int
+    layer_ns: float
+
+    def whole_ns(self, moe_layers: int) -> float:
+        """A step with so many MoE layers."""
+        return self.start_ns + (moe_layers - STEADY_LAYERS) * self.layer_ns
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One variant of the workload's step, to be run at full length and cut short."""
+
+    workload: Workload
+    variant: Variant
+    asked: int
+    balance_attention: bool
+
+    @property
+    def ubatches(self) -> int:
+        """Parts that the batch is split into."""
+        schedule = self.variant.schedule
+        return self.asked if schedule.least > 1 else schedule.least
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether this is what gains are measured against."""
+        return self.variant.name == BASELINE and self.ubatches == 1
+
+    def program(self, moe_layers: int | None = None) -> Program:
+        """The program of the whole step, or of all dense and some MoE layers."""
+        workload = self.workload
+        if moe_layers is not None:
+            model = workload.model.with_layers(workload.model.first_k_dense_replace + moe_layers)
+            workload = msgspec.structs.replace(workload, model=model)
+        return build_program(
+            workload,
+            self.variant.schedule,
+            ubatches=self.ubatches,
+            balance_attention=self.balance_attention,
+            options=self.variant.options,
+        )
+
+    def short(self, backend: Backend) -> _Short:
+        """What short steps tell of a long one."""
+        few, many = (
+            backend.run(self.program(layers))[0].makespan_ns
+            for layers in (STEADY_LAYERS, 2 * STEADY_LAYERS)
+        )
+        return _Short(few, (many - few) / STEADY_LAYERS)
+
+    def faster(self, backend: Predictor, short: _Short) -> dict[str, float]:
+        """By which part the step changes when each kind of op is 10 % faster."""
+        layers = self.workload.model.moe_layers
+        kinds = dict.fromkeys(op.kind for plan in self.program(1).plans for op in plan.ops)
+        before = short.whole_ns(layers)
+        if not before:
+            return dict.fromkeys(kinds, 0.0)
+        kinds[HOST] = None
+        return {
+            kind: self.short(backend.scaled({kind: FASTER})).whole_ns(layers) / before - 1
+            for kind in kinds
+        }

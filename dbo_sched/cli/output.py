@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from rich.console import Console
+from rich.progress import Progress
 
 from dbo_sched.timeline import Timeline
 
@@ -68,6 +70,36 @@ def signed(timeline: Timeline) -> Timeline:
     """The timeline with the command that made it in its header."""
     header = msgspec.structs.replace(timeline.header, command=command_line())
     return msgspec.structs.replace(timeline, header=header)
+
+
+class Bar:
+    """A progress bar on standard error, where that is a terminal; silent elsewhere."""
+
+    def __init__(self) -> None:
+        self._bar = Progress(
+            *Progress.get_default_columns(),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        )
+        self._task = self._bar.add_task("", total=1.0)
+        self._what = ""
+
+    def __enter__(self) -> Bar:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def report(self, what: str, part: float) -> None:
+        """What is being done, and which part of all is done."""
+        self._what = what
+        self._bar.update(self._task, description=what, completed=part)
+
+    def inside(self, part: float) -> None:
+        """Which part of what is being done is done."""
+        self._bar.update(self._task, description=f"{self._what} {part:.0%}")
 
 
 def ms(ns: float) -> str:

@@ -39,7 +39,11 @@ def plan(
         An option of the schedule as name=value; may be given several times.
     """
     program = build_program(
-        workload.workload(), schedule, ubatches=ubatches, options=read_settings(settings or [])
+        workload.workload(),
+        schedule,
+        ubatches=ubatches,
+        balance_attention=workload.balance_attention,
+        options=read_settings(settings or []),
     )
     as_json = json or (out is not None and out.suffix == ".json")
     data = json_form.to_json(program) if as_json else program_text(program)

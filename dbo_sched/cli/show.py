@@ -13,7 +13,7 @@ from dbo_sched.cli.simulate import print_metrics
 from dbo_sched.errors import InputError
 from dbo_sched.files import read
 from dbo_sched.metrics import measure
-from dbo_sched.plan import Alloc, AnyCommand, Free, Guard, Launch, Plan, Program, rank_spans
+from dbo_sched.period import period_text
 from dbo_sched.timeline import Timeline
 
 
@@ -57,44 +57,5 @@ def show(
     elif all:
         print(text.to_text(found), end="")
     else:
-        _print_period(found, rank or 0, layer, memory=memory)
-
-
-def _print_period(program: Program, rank: int, layer: int | None, *, memory: bool) -> None:
-    if not 0 <= rank < program.ranks:
-        raise InputError(
-            f"rank {rank} does not exist", where="--rank", mend=f"give 0 to {program.ranks - 1}"
-        )
-    plan = program.plan_of(rank)
-    commands, shown, layers = period(plan, layer)
-    if not memory:
-        commands = [c for c in commands if not isinstance(c, Alloc | Free | Guard)]
-    print(
-        f"{program.schedule or 'program'} {program.hash}, ranks {program.ranks}, "
-        f"ubatches {len(plan.ubatches)}, layer {shown} of {layers} layers "
-        f"({len(commands)} of {len(plan.commands)} commands; --all prints everything)"
-    )
-    print("\n".join(text.command_lines(commands)))
-
-
-def period(plan: Plan, layer: int | None = None) -> tuple[list[AnyCommand], int, int]:
-    """The commands of one layer period, the layer, and the number of layers.
-
-    Raises:
-        InputError: the plan launches nothing, or nothing of that layer.
-    """
-    ops = {op.id: op for op in plan.ops}
-    first: dict[int, int] = {}
-    for number, command in enumerate(plan.commands):
-        if isinstance(command, Launch):
-            first.setdefault(ops[command.op].layer, number)
-    if not first or (layer is not None and layer not in first):
-        raise InputError(
-            "the plan launches nothing" if not first else f"no op of layer {layer} is launched",
-            where="--layer",
-            mend=f"choose one of {rank_spans(sorted(first))}" if first else "print it with --all",
-        )
-    chosen = sorted(first)[len(first) // 2] if layer is None else layer
-    end = min((at for at in first.values() if at > first[chosen]), default=len(plan.commands))
-    start = 0 if first[chosen] == min(first.values()) else first[chosen]
-    return list(plan.commands[start:end]), chosen, len(first)
+        print(period_text(found, rank=rank or 0, layer=layer, memory=memory))
+        print("(--all prints everything)")

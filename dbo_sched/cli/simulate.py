@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from dbo_sched import plot
 from dbo_sched import timeline as timelines
 from dbo_sched.cli.options import (
-    PREDICTION,
     Settings,
     SimFlags,
     Ubatches,
@@ -18,7 +17,7 @@ from dbo_sched.cli.options import (
     WorkloadFlags,
     program_from,
 )
-from dbo_sched.cli.output import percent, print_json, print_notes, print_table, signed
+from dbo_sched.cli.output import Bar, percent, print_json, print_notes, print_table, signed
 from dbo_sched.critical import time_on_path
 from dbo_sched.errors import InputError
 from dbo_sched.files import write_all
@@ -42,7 +41,6 @@ def simulate(
     all_ranks: Annotated[bool, Parameter(negative=())] = False,
     show_layers: str | None = None,
     rank: Whole | None = None,
-    costs: Annotated[Literal["auto", "fixed"], Parameter(group=PREDICTION)] = "auto",
     ubatches: Ubatches = None,
     settings: Settings = None,
     workload: WorkloadFlags = WorkloadFlags(),
@@ -76,17 +74,11 @@ def simulate(
         Layers on the picture, as FIRST-LAST; by default two in the middle.
     rank
         Rank on the picture; by default the first.
-    costs
-        Durations: auto (an op's own ns=, DeepEP tables, roofline) or fixed (ns= only).
     ubatches
         Parts to split each rank's batch into; by default the least that the schedule takes.
     settings
         An option of the schedule as name=value; may be given several times.
     """
-    if costs == "fixed" and (sim.math_efficiency or sim.memory_efficiency):
-        raise InputError(
-            "fixed costs have no roofline", where="--costs", mend="leave the efficiencies out"
-        )
     layers = _layers(show_layers)
     if png is None and (layers is not None or rank is not None):
         raise InputError(
@@ -98,10 +90,12 @@ def simulate(
             "two results go to one file", where="--png, --trace, --out", mend="name different files"
         )
     source = program_from(program, schedule, workload, ubatches, settings or [])
-    backend = sim.backend(
-        costs=costs, skew_us=_skew(skew), collapse=not all_ranks, limit_us=limit_us
-    )
-    timeline = signed(backend.run(source)[0])
+    with Bar() as bar:
+        bar.report(source.schedule or "program", 0.0)
+        backend = sim.backend(
+            skew_us=_skew(skew), collapse=not all_ranks, limit_us=limit_us, progress=bar.inside
+        )
+        timeline = signed(backend.run(source)[0])
     metrics = measure(timeline)
     files = {}
     if png is not None:

@@ -1,0 +1,57 @@
+"""Why a schedule pays or does not, in plain sentences made of its timeline's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dbo_sched.ranking import BASELINE, Entry
+from dbo_sched.units import unit_for
+
+PAYS, LOSES = 1.02, 0.98
+"""Gains in between make no difference worth having."""
+
+WORTH_TELLING = 0.05
+"""Part of the step below which a cause of idling, or a longer compute, is not mentioned."""
+
+
+def explain(entries: Sequence[Entry]) -> list[str]:
+    """One sentence per entry; a split is measured against ``sequential`` where it is there."""
+    baseline = next((e for e in entries if e.schedule == BASELINE and e.ubatches == 1), None)
+    return [f"{_verdict(entry)}: {'; '.join(_reasons(entry, baseline))}" for entry in entries]
+
+
+def _verdict(entry: Entry) -> str:
+    name = entry.schedule
+    if name == BASELINE and entry.ubatches == 1:
+        return f"{name} is the baseline"
+    if entry.gain >= PAYS:
+        return f"{name} pays here ({entry.gain:.2f}x)"
+    if entry.gain > LOSES:
+        return f"{name} makes no difference here ({entry.gain:.2f}x)"
+    return f"{name} does not pay here ({entry.gain:.2f}x)"
+
+
+def _reasons(entry: Entry, baseline: Entry | None) -> list[str]:
+    times, step = entry.metrics.mean, entry.metrics.step_ns
+    if not step:
+        return ["nothing runs"]
+    per_unit, unit = unit_for(step)
+    reasons = [f"compute is {times.compute_ns / per_unit:,.1f} of {step / per_unit:,.1f} {unit}"]
+    if baseline is None or entry is baseline:
+        best = step / times.compute_ns if times.compute_ns else 1.0
+        reasons[0] += f", so hiding everything else would gain {best:.2f}x"
+    else:
+        longer = times.compute_ns / max(1, baseline.metrics.mean.compute_ns) - 1
+        if longer >= WORTH_TELLING:
+            reasons[0] += f" ({longer:.0%} longer than unsplit and alone on the SMs)"
+    causes = sorted(times.bubbles.items(), key=lambda cause: -cause[1])
+    idle = [f"{cause} {ns / step:.0%}" for cause, ns in causes if ns >= WORTH_TELLING * step]
+    if idle:
+        reasons.append(f"idle: {', '.join(idle)} of the step")
+    if entry.faster:
+        most = sorted(entry.faster, key=lambda kind: entry.faster[kind])[:2]
+        kinds = dict.fromkeys([*most, *(k for k in ("dispatch", "combine") if k in entry.faster)])
+        first, *others = (f"{kind} changes the step by {entry.faster[kind]:+.1%}" for kind in kinds)
+        short = [change.replace(" changes the step", "") for change in others]
+        reasons.append(f"10 % faster {', '.join([first, *short])}")
+    return reasons
