@@ -12,8 +12,9 @@ class Kernel(NamedTuple):
 
     ``ns`` is its duration alone on all SMs. A ``gang`` holds ``sms`` SMs, all or none, for its
     whole life; any other kernel is ``tiles`` CTAs, at most ``sms`` of them at once (0: no cap).
-    With neither it holds no SMs. ``meets``: it goes on only once every rank runs it. ``origin``
-    says where the duration came from.
+    With neither it holds no SMs. ``meets``: it goes on only once every rank runs it. ``bytes`` go
+    through memory in its life, alone evenly over ``ns``. ``origin`` says where the duration came
+    from.
     """
 
     phase: str
@@ -23,6 +24,7 @@ class Kernel(NamedTuple):
     sms: int = 0
     tiles: int = 0
     meets: bool = False
+    bytes: int = 0
 
 
 class Costs(Protocol):
