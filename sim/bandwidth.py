@@ -1,0 +1,188 @@
+"""Memory bandwidth that the kernels on one GPU share, max-min fair.
+
+While all kernels that move data demand no more than the GPU has, each runs at full speed. Otherwise
+bandwidth is handed out evenly, to nobody more than it demands, and a kernel's speed is what it gets
+over what it demands. Speeds are exact fractions and change only when a kernel starts or stops
+moving data, in whole nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from typing import TypeAlias
+
+import simpy
+
+from sim.settings import Gpu
+
+Exact: TypeAlias = int | Fraction
+
+
+class Clock:
+    """A kernel's own time: the model's until the kernel is slowed, and slower while it is."""
+
+    __slots__ = ("_at", "_reads", "speed")
+
+    def __init__(self) -> None:
+        self._at = 0
+        self._reads: Exact = 0
+        self.speed: Exact = 1
+
+    def read(self, now: int) -> Exact:
+        """What it shows at ``now``."""
+        return self._reads + (now - self._at) * self.speed
+
+    def pace(self, now: int, speed: Exact) -> None:
+        """Go at ``speed`` from ``now`` on."""
+        self._reads, self._at, self.speed = self.read(now), now, speed
+
+    def when(self, ticks: Exact, scale: int = 1) -> int:
+        """The first nanosecond at which it shows ``ticks`` of 1/``scale`` ns, at today's speed."""
+        return self._at - (self._reads * scale - ticks) // (scale * self.speed)
+
+
+class Flow:
+    """What one kernel moves: ``demand`` bytes/ns at full speed, on each of ``ranks`` ranks.
+
+    ``paced`` is called whenever ``speed`` changes; it must not start or stop a flow.
+    """
+
+    __slots__ = ("demand", "domain", "paced", "ranks", "speed")
+
+    def __init__(
+        self, domain: Domain, demand: Fraction, ranks: int, paced: Callable[[], None]
+    ) -> None:
+        self.domain, self.demand, self.ranks, self.paced = domain, demand, ranks, paced
+        self.speed: Exact = 1
+
+    @property
+    def moving(self) -> bool:
+        """Whether it takes part in the sharing now."""
+        return self in self.domain.flows
+
+    def start(self) -> None:
+        """The kernel begins to move data."""
+        self.domain.flows[self] = None
+        self.domain.share(self.demand * self.ranks)
+
+    def stop(self) -> None:
+        """The kernel moves no more data."""
+        del self.domain.flows[self]
+        self.set_speed(1)
+        self.domain.share(-self.demand * self.ranks)
+
+    def set_speed(self, speed: Exact) -> None:
+        """Go on at ``speed``."""
+        if speed != self.speed:
+            self.speed = speed
+            self.paced()
+
+
+class Domain:
+    """The memory of one GPU: ``capacity`` in bytes/ns, and the flows that share it."""
+
+    def __init__(self, capacity: Fraction) -> None:
+        self.capacity = capacity
+        self.flows: dict[Flow, None] = {}
+        self._demand = Fraction(0)
+        self._full = False
+
+    def share(self, change: Fraction) -> None:
+        """Set all speeds anew after the demand of all flows has changed."""
+        self._demand += change
+        was_full, self._full = self._full, self._demand > self.capacity
+        if not was_full and not self._full:
+            return
+        level = self._level() if self._full else self.capacity
+        for flow in self.flows:
+            flow.set_speed(1 if flow.demand <= level else level / flow.demand)
+
+    def _level(self) -> Fraction:
+        """What everybody gets that demands more; needs more demand than there is capacity."""
+        left, ranks = self.capacity, sum(flow.ranks for flow in self.flows)
+        for flow in sorted(self.flows, key=lambda flow: flow.demand):
+            if flow.demand * ranks > left:
+                break
+            left -= flow.demand * flow.ranks
+            ranks -= flow.ranks
+        return left / ranks
+
+
+class Memory:
+    """A simulated rank's way to its GPU's memory, where it counts as ``ranks`` ranks.
+
+    Without a domain nothing is shared.
+    """
+
+    def __init__(self, domain: Domain | None = None, ranks: int = 1) -> None:
+        self.domain, self.ranks = domain, ranks
+
+    def flow(self, moved: int, ns: int, paced: Callable[[], None]) -> Flow | None:
+        """The flow of ``moved`` bytes in ``ns``; none where they cannot slow anybody."""
+        if self.domain is None or not moved or not ns:
+            return None
+        return Flow(self.domain, Fraction(moved, ns), self.ranks, paced)
+
+
+def memories(gpu: Gpu, represents: Mapping[int, tuple[int, ...]]) -> dict[int, Memory]:
+    """The memory of each rank that is simulated.
+
+    A rank counts as all those that it represents on its own GPU.
+    """
+    if gpu.memory_gbps is None:
+        return {rank: Memory() for rank in represents}
+    capacity = Fraction(str(gpu.memory_gbps))
+    domains: dict[int, Domain] = {}
+    found: dict[int, Memory] = {}
+    for rank, ranks in represents.items():
+        number = rank // gpu.ranks_per_gpu
+        here = sum(other // gpu.ranks_per_gpu == number for other in ranks)
+        found[rank] = Memory(domains.setdefault(number, Domain(capacity)), here)
+    return found
+
+
+class Countdown:
+    """Kernels that run for ``ns`` and end together, later by as much as memory slows them.
+
+    ``moves`` names what each moves where. The slowest sets the pace for all; the others go on
+    demanding as much as at full speed. Bytes are spread over all of ``ns``.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        ns: int,
+        moves: Iterable[tuple[Memory, int]],
+        finish: Callable[[], None],
+    ) -> None:
+        self._env, self._finish = env, finish
+        self._clock = Clock()
+        self._end = int(env.now) + ns
+        self._flows: list[Flow] = []
+        self._plan(ns)
+        for memory, moved in moves:
+            flow = memory.flow(moved, ns, self._pace)
+            if flow is not None:
+                self._flows.append(flow)
+                flow.start()
+
+    def _plan(self, ns: int) -> None:
+        """Come to the end in ``ns``; an earlier plan is dropped."""
+        self._timer = self._env.timeout(ns)
+        self._timer.callbacks.append(self._let_end)
+
+    def _pace(self) -> None:
+        speed = min((flow.speed for flow in self._flows), default=self._clock.speed)
+        if speed != self._clock.speed:
+            now = int(self._env.now)
+            self._clock.pace(now, speed)
+            self._plan(max(self._clock.when(self._end) - now, 0))
+
+    def _let_end(self, timer: simpy.Event) -> None:
+        if timer is not self._timer:
+            return
+        flows, self._flows = self._flows, []  # one that stops must not set the others' pace
+        for flow in flows:
+            flow.stop()
+        self._finish()
