@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
+from functools import cached_property
+from operator import attrgetter
 from typing import TypeAlias
 
 import simpy
@@ -43,18 +45,22 @@ class Clock:
 
 
 class Flow:
-    """What one kernel moves: ``demand`` bytes/ns at full speed, on each of ``ranks`` ranks.
+    """What one kernel moves: at full speed ``moved`` bytes in ``ns`` on each of ``ranks`` ranks.
 
     ``paced`` is called whenever ``speed`` changes; it must not start or stop a flow.
     """
 
-    __slots__ = ("demand", "domain", "paced", "ranks", "speed")
-
     def __init__(
-        self, domain: Domain, demand: Fraction, ranks: int, paced: Callable[[], None]
+        self, domain: Domain, moved: int, ns: int, ranks: int, paced: Callable[[], None]
     ) -> None:
-        self.domain, self.demand, self.ranks, self.paced = domain, demand, ranks, paced
+        self.domain, self.moved, self.ns, self.ranks = domain, moved, ns, ranks
+        self.paced = paced
         self.speed: Exact = 1
+
+    @cached_property
+    def demand(self) -> Fraction:
+        """Bytes/ns that one rank's kernel wants."""
+        return Fraction(self.moved, self.ns)
 
     @property
     def moving(self) -> bool:
@@ -64,13 +70,13 @@ class Flow:
     def start(self) -> None:
         """The kernel begins to move data."""
         self.domain.flows[self] = None
-        self.domain.share(self.demand * self.ranks)
+        self.domain.share(self._bound())
 
     def stop(self) -> None:
         """The kernel moves no more data."""
         del self.domain.flows[self]
         self.set_speed(1)
-        self.domain.share(-self.demand * self.ranks)
+        self.domain.share(-self._bound())
 
     def set_speed(self, speed: Exact) -> None:
         """Go on at ``speed``."""
@@ -78,35 +84,44 @@ class Flow:
             self.speed = speed
             self.paced()
 
+    def _bound(self) -> int:
+        """A whole number of bytes/ns that all its ranks do not exceed."""
+        return -(-self.moved // self.ns) * self.ranks
+
 
 class Domain:
-    """The memory of one GPU: ``capacity`` in bytes/ns, and the flows that share it."""
+    """The memory of one GPU: ``capacity`` in bytes/ns, and the flows that share it.
+
+    While whole numbers show that there is enough for all, no fraction is worked out.
+    """
 
     def __init__(self, capacity: Fraction) -> None:
         self.capacity = capacity
         self.flows: dict[Flow, None] = {}
-        self._demand = Fraction(0)
-        self._full = False
+        self._bound = 0
+        self._short = False
 
-    def share(self, change: Fraction) -> None:
-        """Set all speeds anew after the demand of all flows has changed."""
-        self._demand += change
-        was_full, self._full = self._full, self._demand > self.capacity
-        if not was_full and not self._full:
-            return
-        level = self._level() if self._full else self.capacity
-        for flow in self.flows:
-            flow.set_speed(1 if flow.demand <= level else level / flow.demand)
+    def share(self, change: int) -> None:
+        """Set all speeds anew; ``change`` is that of what all flows do not exceed."""
+        self._bound += change
+        level = self._level() if self._bound > self.capacity else None
+        if level is not None or self._short:
+            for flow in self.flows:
+                if level is not None and flow.demand > level:
+                    flow.set_speed(level / flow.demand)
+                else:
+                    flow.set_speed(1)
+        self._short = level is not None
 
-    def _level(self) -> Fraction:
-        """What everybody gets that demands more; needs more demand than there is capacity."""
+    def _level(self) -> Fraction | None:
+        """What everybody gets that demands more; ``None`` where nobody does."""
         left, ranks = self.capacity, sum(flow.ranks for flow in self.flows)
-        for flow in sorted(self.flows, key=lambda flow: flow.demand):
+        for flow in sorted(self.flows, key=attrgetter("demand")):
             if flow.demand * ranks > left:
-                break
+                return left / ranks
             left -= flow.demand * flow.ranks
             ranks -= flow.ranks
-        return left / ranks
+        return None
 
 
 class Memory:
@@ -122,7 +137,7 @@ class Memory:
         """The flow of ``moved`` bytes in ``ns``; none where they cannot slow anybody."""
         if self.domain is None or not moved or not ns:
             return None
-        return Flow(self.domain, Fraction(moved, ns), self.ranks, paced)
+        return Flow(self.domain, moved, ns, self.ranks, paced)
 
 
 def memories(gpu: Gpu, represents: Mapping[int, tuple[int, ...]]) -> dict[int, Memory]:
