@@ -66,6 +66,25 @@ def test_not_shared_where_no_bandwidth_is_given():
     assert timeline.makespan_ns == 100
 
 
+def test_a_kernel_that_is_over_within_a_nanosecond_ends_with_it():
+    """b, 102 at 5/6, ends at 123. a has 100 - 76.875 left and is over at 146.125; that c starts at
+    147 does not matter to it, though c's start is looked at first."""
+    timeline = run(
+        op("a", 80, 100),
+        op("b", 60, 102),
+        "op before kind=x ns=run:47",
+        op("c", 1000, 10),
+        "u0 launch a compute",
+        "u0 launch b aux",
+        "u0 launch before comm",
+        "u0 launch c comm",
+        gpu=Gpu(contention="none", memory_gbps=100, stream_ns=100),
+    )
+    assert when(timeline, "b") == (0, 123)
+    assert when(timeline, "a") == (0, 147)
+    assert when(timeline, "c") == (147, 247)
+
+
 # CTAs
 
 
