@@ -18,9 +18,10 @@ import simpy
 from dbo_sched.errors import InputError, TimeLimitError
 from dbo_sched.plan import HostWait, Launch, Op, Plan, Program
 from dbo_sched.timeline import Edge, Span
-from sim.bandwidth import Countdown, memories
+from sim.bandwidth import memories
 from sim.costs import Costs, Kernel
 from sim.deadlock import explain
+from sim.pace import Countdown
 from sim.rank import Place, Rank, Work
 from sim.settings import Gpu, Host
 from sim.streams import Run

@@ -11,8 +11,9 @@ from typing import Protocol, TypeAlias
 
 import simpy
 
-from sim.bandwidth import Countdown, Memory
+from sim.bandwidth import Memory
 from sim.costs import Kernel
+from sim.pace import Countdown
 
 Order: TypeAlias = tuple[bool, int, tuple[int, int]]
 """Place in the line for SMs: (not high priority, ready at, place in the plan); lowest first."""

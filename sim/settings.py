@@ -118,8 +118,14 @@ def check_settings(host: Host, gpu: Gpu, ranks: int) -> None:
     """Refuse numbers that no machine has, and GPUs that ``ranks`` ranks do not fill.
 
     Raises:
-        InputError: a negative time, no SM, no hardware queue, no bandwidth, an odd rank.
+        InputError: a negative time, no SM, no hardware queue, no bandwidth, a GPU part filled.
     """
+    if gpu.memory_gbps is not None and not 0 < gpu.memory_gbps < inf:
+        raise InputError(
+            f"memory_gbps is {gpu.memory_gbps}",
+            where="sim settings",
+            mend="give GB/s above 0, or nothing for memory that is not shared",
+        )
     for thing in (host, gpu):
         for name, value in vars(thing).items():
             least = 1 if name in ("sms", "connections", "ranks_per_gpu") else 0
@@ -127,12 +133,6 @@ def check_settings(host: Host, gpu: Gpu, ranks: int) -> None:
                 raise InputError(
                     f"{name} is {value}", where="sim settings", mend=f"give {least} or more"
                 )
-    if gpu.memory_gbps is not None and not 0 < gpu.memory_gbps < inf:
-        raise InputError(
-            f"memory_gbps is {gpu.memory_gbps}",
-            where="sim settings",
-            mend="give GB/s above 0, or nothing for memory that is not shared",
-        )
     if ranks % gpu.ranks_per_gpu:
         raise InputError(
             f"{ranks} ranks do not fill GPUs of {gpu.ranks_per_gpu} ranks each",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import simpy
 
 from dbo_sched.plan import Op, Stream
-from sim.bandwidth import Countdown
 from sim.costs import Kernel
+from sim.pace import Countdown
 
 if TYPE_CHECKING:
     from sim.rank import Rank

@@ -13,8 +13,9 @@ from functools import partial
 import simpy
 from simpy.events import EventPriority
 
-from sim.bandwidth import Clock, Countdown, Exact, Flow, Memory
+from sim.bandwidth import Exact, Flow, Memory
 from sim.gpu import Order, Tenant
+from sim.pace import Clock, Countdown
 
 
 class _Round(simpy.Event):

@@ -260,6 +260,7 @@ def test_gpu_mates_do_not_matter_where_nothing_is_shared(gpu):
     ("gpu", "message"),
     [
         (Gpu(memory_gbps=0), "memory_gbps is 0"),
+        (Gpu(memory_gbps=-1), "memory_gbps is -1; give GB/s above 0"),
         (Gpu(memory_gbps=-1.5), "memory_gbps is -1.5"),
         (Gpu(memory_gbps=float("nan")), "memory_gbps is nan"),
         (Gpu(memory_gbps=float("inf")), "memory_gbps is inf"),
