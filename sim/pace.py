@@ -1,6 +1,6 @@
 """Kernels whose pace changes while they run, since memory (sim.bandwidth) slows them.
 
-What holds the same SMs all its life, or none, is a :class:`Countdown`; kernels that are cut into CTAs
+What holds the same SMs all its life, or none, is a :class:`Countdown`; kernels cut into CTAs
 (sim.waves) go by a :class:`Clock` of their own.
 """
 
