@@ -74,7 +74,9 @@ class Op(Frozen, frozen=True, kw_only=True):
     (without it the op holds no SMs in the model). ``blocks_host``: the call returns only when a
     collective's notify phase, or else the whole op, has ended. ``ns`` fixes durations, alone on the
     GPU, per phase: ``layout``, ``notify``, ``data`` for collectives, one entry per kernel
-    otherwise. ``scratch`` names hidden memory that all ops of that name share.
+    otherwise. ``bytes`` go through memory: in ``data`` of a collective, otherwise spread over the
+    kernels in proportion to their ns. ``scratch`` names hidden memory that all ops of that name
+    share.
     """
 
     id: str
@@ -90,6 +92,7 @@ class Op(Frozen, frozen=True, kw_only=True):
     scratch: str | None = None
     blocks_host: bool = False
     ns: Annotated[tuple[tuple[str, Count], ...], msgspec.Meta(min_length=1)] | None = None
+    bytes: Count = 0
     follows: Follows | None = None
 
 

@@ -21,6 +21,9 @@ BASELINE = "sequential"
 STEADY_LAYERS = 4
 """n of the time per MoE layer, (T(2n layers) - T(n layers)) / n."""
 
+PROBE_LAYERS = 2
+"""n of the short steps that sensitivities are found with; there are many of those."""
+
 FASTER = 0.9
 """The factor of the sensitivities: 10 % faster."""
 
@@ -122,7 +125,7 @@ def rank_schedules(
                 metrics=measure(timeline),
                 moe_layer_ns=short.layer_ns if workload.model.moe_layers else None,
                 gain=base / timeline.makespan_ns if timeline.makespan_ns else 1.0,
-                faster=step.faster(backend, short) if sensitivity else {},
+                faster=step.faster(backend) if sensitivity else {},
             )
         )
     report("done", 1.0)
@@ -142,14 +145,15 @@ def _variant(schedule: str | Schedule | Variant) -> Variant:
 
 @dataclass(frozen=True)
 class _Short:
-    """A step of dense layers and n MoE layers, and the time that each further MoE layer adds."""
+    """A step of all dense and some MoE layers, and the time that each further MoE layer adds."""
 
+    moe_layers: int
     start_ns: int
     layer_ns: float
 
     def whole_ns(self, moe_layers: int) -> float:
         """A step with so many MoE layers."""
-        return self.start_ns + (moe_layers - STEADY_LAYERS) * self.layer_ns
+        return self.start_ns + (moe_layers - self.moe_layers) * self.layer_ns
 
 
 @dataclass(frozen=True)
@@ -187,22 +191,22 @@ class _Step:
         )
 
     def short(self, backend: Backend) -> _Short:
-        """What short steps tell of a long one."""
-        few, many = (
-            backend.run(self.program(layers))[0].makespan_ns
-            for layers in (STEADY_LAYERS, 2 * STEADY_LAYERS)
-        )
-        return _Short(few, (many - few) / STEADY_LAYERS)
+        """What steps of n and 2 n MoE layers tell of a long one."""
+        n = STEADY_LAYERS
+        return _short(backend, n, self.program(n), self.program(2 * n))
 
-    def faster(self, backend: Predictor, short: _Short) -> dict[str, float]:
-        """By which part the step changes when each kind of op is 10 % faster."""
-        layers = self.workload.model.moe_layers
-        kinds = dict.fromkeys(op.kind for plan in self.program(1).plans for op in plan.ops)
-        before = short.whole_ns(layers)
-        if not before:
-            return dict.fromkeys(kinds, 0.0)
-        kinds[HOST] = None
+    def faster(self, backend: Predictor) -> dict[str, float]:
+        """By which part the step changes when each kind of op, or the host, is 10 % faster."""
+        layers, n = self.workload.model.moe_layers, PROBE_LAYERS
+        few, many = self.program(n), self.program(2 * n)
+        before = _short(backend, n, few, many).whole_ns(layers)
+        kinds = dict.fromkeys(op.kind for plan in few.plans for op in plan.ops)
         return {
-            kind: self.short(backend.scaled({kind: FASTER})).whole_ns(layers) / before - 1
-            for kind in kinds
+            kind: _short(backend.scaled({kind: FASTER}), n, few, many).whole_ns(layers) / before - 1
+            for kind in (*kinds, HOST)
         }
+
+
+def _short(backend: Backend, layers: int, few: Program, many: Program) -> _Short:
+    start, end = (backend.run(program)[0].makespan_ns for program in (few, many))
+    return _Short(layers, start, (end - start) / layers)

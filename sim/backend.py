@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from importlib.metadata import version
@@ -19,7 +21,15 @@ from sim.costs.choose import load_costs
 from sim.costs.roofline import Roofline
 from sim.costs.scaled import ScaledCosts, check_factors
 from sim.engine import Model
-from sim.settings import EAGER_HOST, HOSTS, Gpu, Host, check_settings, default_gpu
+from sim.settings import (
+    EAGER_HOST,
+    HOSTS,
+    MEMORY_EFFICIENCY,
+    Gpu,
+    Host,
+    check_settings,
+    default_gpu,
+)
 
 MOST_US = 1e9
 """A step of a quarter of an hour is a slip of the pen."""
@@ -63,13 +73,15 @@ class SimBackend:
         *,
         costs: str = "auto",
         math_efficiency: float = Roofline.math_efficiency,
-        memory_efficiency: float = Roofline.memory_efficiency,
+        memory_efficiency: float = MEMORY_EFFICIENCY,
         scale: Mapping[str, float] | None = None,
         host: str = "single",
         latencies: bool = True,
         contention: Literal["waves", "none"] = "waves",
         connections: int = 8,
         sms: int | None = None,
+        memory_sharing: bool = True,
+        ranks_per_gpu: int = 1,
         skew_us: Mapping[int, float] | None = None,
         collapse: bool = True,
         limit_us: float | None = None,
@@ -86,12 +98,16 @@ class SimBackend:
             )
 
         def gpu(program: Program) -> Gpu:
-            known = default_gpu(program) if latencies else Gpu(sms=default_gpu(program).sms)
+            known = default_gpu(program, memory_efficiency)
+            if not latencies:
+                known = replace(known, stream_ns=0, event_ns=0, idle_ns=0)
             return replace(
                 known,
                 contention=contention,
                 connections=connections,
-                sms=known.sms if sms is None else sms,
+                sms=known.sms // max(1, ranks_per_gpu) if sms is None else sms,
+                memory_gbps=known.memory_gbps if memory_sharing else None,
+                ranks_per_gpu=ranks_per_gpu,
             )
 
         times = [*(skew_us or {}).values(), 0.0 if limit_us is None else limit_us]
@@ -139,12 +155,12 @@ class SimBackend:
         if steps < 1:
             raise InputError(f"{steps} steps", where="sim", mend="ask for at least one")
         gpu = self.gpu if isinstance(self.gpu, Gpu) else self.gpu(program)
-        check_settings(self.host, gpu)
-        represents = self._classes(program)
+        check_settings(self.host, gpu, program.ranks)
+        represents = self._classes(program, gpu)
         starts = {rank: self.skew_ns.get(rank, 0) for rank in represents}
-        alike = {rank: len(ranks) for rank, ranks in represents.items()}
-        model = Model(program, self.costs, self.host, gpu, starts, alike)
-        spans, edges = model.run(self.limit_ns, self.progress)
+        model = Model(program, self.costs, self.host, gpu, starts, represents)
+        with _uncollected():
+            spans, edges = model.run(self.limit_ns, self.progress)
         header = Header(
             backend=self.name,
             versions={
@@ -164,8 +180,12 @@ class SimBackend:
         )
         return [Timeline(header=header, spans=spans, edges=edges)] * steps
 
-    def _classes(self, program: Program) -> dict[int, tuple[int, ...]]:
-        """Which rank to simulate for which ranks: same plan, same start."""
+    def _classes(self, program: Program, gpu: Gpu) -> dict[int, tuple[int, ...]]:
+        """Which rank to simulate for which ranks: same plan, same start.
+
+        Where ranks share a GPU's memory, its other ranks too have to be the same. All ranks to
+        simulate that have the same company are then on one GPU, the first that has it.
+        """
         unknown = sorted(rank for rank in self.skew_ns if not 0 <= rank < program.ranks)
         late = [ns for ns in self.skew_ns.values() if ns < 0]
         if unknown or late:
@@ -177,15 +197,40 @@ class SimBackend:
             )
         if not self.collapse:
             return {rank: (rank,) for rank in range(program.ranks)}
-        classes: dict[tuple[int, int], list[int]] = {}
-        for number, plan in enumerate(program.plans):
-            for rank in sorted(plan.ranks):
-                classes.setdefault((number, self.skew_ns.get(rank, 0)), []).append(rank)
+        work = {
+            rank: (number, self.skew_ns.get(rank, 0))
+            for number, plan in enumerate(program.plans)
+            for rank in sorted(plan.ranks)
+        }
+        together = 1 if gpu.memory_gbps is None else gpu.ranks_per_gpu
+        classes: dict[tuple[object, ...], list[int]] = {}
+        for rank, own in work.items():
+            first = rank - rank % together
+            company = sorted(work[mate] for mate in range(first, first + together))
+            classes.setdefault((own, *company), []).append(rank)
         return {ranks[0]: tuple(ranks) for ranks in classes.values()}
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep the garbage collector from walking over all spans again and again: a third of the time.
+
+    The model makes hardly any cycles while it runs.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def _warnings(gpu: Gpu) -> tuple[str, str]:
-    contention = "SM contention is uncalibrated: CTAs in waves, no shared bandwidth or clock"
+    shared = gpu.memory_gbps is not None
+    memory = "bandwidth shared max-min fair, no clock" if shared else "no shared bandwidth or clock"
+    contention = f"SM contention is uncalibrated: CTAs in waves, {memory}"
     if gpu.contention == "none":
         contention = "no contention for SMs: every kernel runs as if alone on the GPU"
+        contention += ", but for its bandwidth" if shared else ""
     return contention, "data hazards are not checked: a plan that lacks a wait runs as it stands"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from math import inf
 
 import simpy
@@ -17,8 +18,10 @@ import simpy
 from dbo_sched.errors import InputError, TimeLimitError
 from dbo_sched.plan import HostWait, Launch, Op, Plan, Program
 from dbo_sched.timeline import Edge, Span
+from sim.bandwidth import memories
 from sim.costs import Costs, Kernel, Sources
 from sim.deadlock import explain
+from sim.pace import Countdown
 from sim.rank import Place, Rank, Work
 from sim.settings import Gpu, Host
 from sim.streams import Run
@@ -41,10 +44,10 @@ class Model:
         host: Host,
         gpu: Gpu,
         starts: Mapping[int, int],
-        alike: Mapping[int, int] | None = None,
+        represents: Mapping[int, tuple[int, ...]] | None = None,
     ) -> None:
-        """``starts`` maps each rank to simulate to the time at which its host begins, ``alike``
-        to the number of ranks that it stands for (by default 1 each).
+        """``starts`` maps each rank to simulate to the time at which its host begins,
+        ``represents`` to the ranks that it stands for (by default itself alone).
         """
         self.env = simpy.Environment()
         self.meetings: dict[tuple[str, str], list[Run]] = defaultdict(list)
@@ -53,6 +56,8 @@ class Model:
         for plan in program.plans:
             work |= dict.fromkeys(plan.ranks, _prepare(program, plan, costs, gpu))
         self.sources = _sources(work.values())
+        represents = represents or {rank: (rank,) for rank in starts}
+        memory = memories(gpu, represents)
         self.ranks = [
             Rank(
                 self.env,
@@ -62,7 +67,8 @@ class Model:
                 host,
                 gpu,
                 starts[rank],
-                (alike or {}).get(rank, 1),
+                len(represents[rank]),
+                memory[rank],
                 self._meet,
             )
             for rank in sorted(starts)
@@ -140,8 +146,9 @@ class Model:
         runs.append(run)
         if len(runs) == len(self.ranks):
             del self.meetings[key]
-            end = self.env.timeout(max(run.kernel.ns for run in runs))
-            end.callbacks.append(lambda _: _finish(runs))
+            ns = max(run.kernel.ns for run in runs)
+            moves = [(run.rank.memory, run.kernel.bytes) for run in runs]
+            Countdown(self.env, ns, moves, partial(_finish, runs))
 
     def _give_up(self) -> None:
         """End every process, empty every queue, take every SM back."""

@@ -1,8 +1,8 @@
 """Who holds which SMs when: the seam between the streams and the hardware that they share.
 
 An :class:`SmModel` is told of kernels that are ready and says when they start; for compute kernels
-also when they end, since that depends on the SMs they get. :class:`NoContention` is one such model,
-``sim.waves`` the other.
+also when they end, since that depends on the SMs they get and on how far its ``memory`` slows them.
+:class:`NoContention` is one such model, ``sim.waves`` the other.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from typing import Protocol, TypeAlias
 
 import simpy
 
+from sim.bandwidth import Memory
 from sim.costs import Kernel
+from sim.pace import Countdown
 
 Order: TypeAlias = tuple[bool, int, tuple[int, int]]
 """Place in the line for SMs: (not high priority, ready at, place in the plan); lowest first."""
@@ -51,17 +53,18 @@ class SmModel(Protocol):
 
 
 class NoContention:
-    """Every kernel runs as if it were alone, so nobody holds an SM that another wants."""
+    """Every kernel runs as if it had all SMs, so nobody holds an SM that another wants."""
 
-    def __init__(self, env: simpy.Environment, sms: int) -> None:
+    def __init__(self, env: simpy.Environment, sms: int, memory: Memory) -> None:
         self.env = env
+        self.memory = memory
 
     def submit(self, tenant: Tenant) -> None:
         """See :class:`SmModel`."""
+        kernel = tenant.kernel
         tenant.begin()
-        if not tenant.kernel.gang:
-            end = self.env.timeout(tenant.kernel.ns)
-            end.callbacks.append(lambda _: tenant.finish())
+        if not kernel.gang:
+            Countdown(self.env, kernel.ns, [(self.memory, kernel.bytes)], tenant.finish)
 
     def release(self, tenant: Tenant) -> None:
         """See :class:`SmModel`."""

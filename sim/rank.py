@@ -10,6 +10,7 @@ import simpy
 
 from dbo_sched.plan import HOST, HostWait, Launch, Op, Plan, Program, Record, Wait
 from dbo_sched.timeline import Edge, Span
+from sim.bandwidth import Memory
 from sim.costs import Kernel
 from sim.gpu import NoContention, SmModel
 from sim.settings import Gpu, Host
@@ -43,6 +44,7 @@ class Rank:
         gpu: Gpu,
         start_ns: int,
         alike: int,
+        memory: Memory,
         meet: Callable[[Run], None],
     ) -> None:
         """The rank stands for ``alike`` ranks.
@@ -53,7 +55,9 @@ class Rank:
         self.host, self.gpu, self.meet = host, gpu, meet
         self.spans: list[tuple[Place, Span]] = []
         self.edges: list[tuple[Place, Edge]] = []
-        self.sms: SmModel = (Waves if gpu.contention == "waves" else NoContention)(env, gpu.sms)
+        self.memory = memory
+        sm_model = Waves if gpu.contention == "waves" else NoContention
+        self.sms: SmModel = sm_model(env, gpu.sms, memory)
         self.queues = [Queue() for _ in range(min(gpu.connections, len(program.streams)))]
         self.streams = {
             stream.id: StreamState(stream, self.queues[i % len(self.queues)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Literal
 
 from dbo_sched.errors import InputError
@@ -77,7 +78,9 @@ class Gpu:
     declaration (``CUDA_DEVICE_MAX_CONNECTIONS``). A kernel starts no earlier than ``stream_ns``
     after its predecessor on the stream, ``event_ns`` after an event of another stream that it waits
     for, ``idle_ns`` after it was launched. ``contention``: ``waves`` holds SMs (sim.waves),
-    ``none`` lets every kernel run as if alone.
+    ``none`` gives every kernel all of them. ``memory_gbps`` is the memory bandwidth in GB/s
+    (bytes/ns) that kernels really reach together (sim.bandwidth); without it nobody slows another.
+    ``ranks_per_gpu`` neighbours in number share it, as under MPS; each has ``sms`` of its own.
     """
 
     sms: int = 132
@@ -86,6 +89,8 @@ class Gpu:
     event_ns: int = 0
     idle_ns: int = 0
     contention: Literal["waves", "none"] = "waves"
+    memory_gbps: float | None = None
+    ranks_per_gpu: int = 1
 
     @property
     def note(self) -> str:
@@ -96,6 +101,8 @@ class Gpu:
         return (
             f"GPU: {self.sms} SMs, {self.connections} hardware queues, latencies {times} "
             f"({', '.join(where)})"
+            + (f", {self.ranks_per_gpu} ranks on each" if self.ranks_per_gpu > 1 else "")
+            + (f", {self.memory_gbps:g} GB/s of memory for all kernels" if self.memory_gbps else "")
         )
 
 
@@ -104,24 +111,44 @@ STREAM_NS, EVENT_NS, IDLE_NS = 2_000, 1_500, 4_000
 trace on H800; across streams, measured on one H200; from launch to start, assumed."""
 
 
-def default_gpu(program: Program) -> Gpu:
-    """The GPU of the program's deployment, with the latencies of a Hopper part."""
-    sms = 132
-    if program.workload is not None:
-        sms = load_system(program.workload.deployment.system).sms
-    return Gpu(sms=sms, stream_ns=STREAM_NS, event_ns=EVENT_NS, idle_ns=IDLE_NS)
+MEMORY_EFFICIENCY = 0.8
+"""Part of the data sheet's memory bandwidth that kernels reach, alone or together."""
 
 
-def check_settings(host: Host, gpu: Gpu) -> None:
-    """Refuse numbers that no machine has.
+def default_gpu(program: Program, memory_efficiency: float = MEMORY_EFFICIENCY) -> Gpu:
+    """The GPU of the program's deployment, with the latencies of a Hopper part.
+
+    Without a deployment it has 132 SMs and its memory is not shared.
+    """
+    gpu = Gpu(stream_ns=STREAM_NS, event_ns=EVENT_NS, idle_ns=IDLE_NS)
+    if program.workload is None:
+        return gpu
+    system = load_system(program.workload.deployment.system)
+    return replace(gpu, sms=system.sms, memory_gbps=system.memory_gbps * memory_efficiency)
+
+
+def check_settings(host: Host, gpu: Gpu, ranks: int) -> None:
+    """Refuse numbers that no machine has, and GPUs that ``ranks`` ranks do not fill.
 
     Raises:
-        InputError: a negative time, no SM, no hardware queue.
+        InputError: a negative time, no SM, no hardware queue, no bandwidth, a GPU part filled.
     """
+    if gpu.memory_gbps is not None and not 0 < gpu.memory_gbps < inf:
+        raise InputError(
+            f"memory_gbps is {gpu.memory_gbps}",
+            where="sim settings",
+            mend="give GB/s above 0, or nothing for memory that is not shared",
+        )
     for thing in (host, gpu):
         for name, value in vars(thing).items():
-            least = 1 if name in ("sms", "connections") else 0
+            least = 1 if name in ("sms", "connections", "ranks_per_gpu") else 0
             if isinstance(value, int) and value < least:
                 raise InputError(
                     f"{name} is {value}", where="sim settings", mend=f"give {least} or more"
                 )
+    if ranks % gpu.ranks_per_gpu:
+        raise InputError(
+            f"{ranks} ranks do not fill GPUs of {gpu.ranks_per_gpu} ranks each",
+            where="sim settings",
+            mend="give a ranks_per_gpu that divides the number of ranks",
+        )

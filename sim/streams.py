@@ -9,6 +9,7 @@ import simpy
 
 from dbo_sched.plan import Op, Stream
 from sim.costs import Kernel
+from sim.pace import Countdown
 
 if TYPE_CHECKING:
     from sim.rank import Rank
@@ -141,8 +142,8 @@ class Run(Item):
         if self.kernel.meets:
             self.rank.meet(self)
         elif self.kernel.gang:
-            end = self.rank.env.timeout(self.kernel.ns)
-            end.callbacks.append(lambda _: self.finish())
+            moves = [(self.rank.memory, self.kernel.bytes)]
+            Countdown(self.rank.env, self.kernel.ns, moves, self.finish)
 
     def finish(self) -> None:
         """The kernel has ended: its SMs go back and its stream goes on."""

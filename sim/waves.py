@@ -1,16 +1,21 @@
 """CTAs in whole waves: they take SMs one by one as these fall free and keep them for one tile.
 
 Nothing is followed CTA by CTA: what happens between two changes of who runs is in closed form.
+Where memory is short (sim.bandwidth) a kernel's CTAs all go at one pace, those that start later
+too. It demands its full bandwidth while it has any CTA in flight, however few SMs it holds.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import simpy
 from simpy.events import EventPriority
 
+from sim.bandwidth import Exact, Flow, Memory
 from sim.gpu import Order, Tenant
+from sim.pace import Clock, Countdown
 
 
 class _Round(simpy.Event):
@@ -24,10 +29,10 @@ class _Round(simpy.Event):
 
 @dataclass(eq=False)
 class _Grid:
-    """A compute kernel's CTAs. Times inside are in ticks of 1/``scale`` ns, so that they are exact.
+    """A compute kernel's CTAs. Times inside are exact, in ticks of 1/``scale`` ns by its ``clock``.
 
     Alone on all SMs the kernel takes ``kernel.ns`` in ``scale`` waves; a tile takes ``tile`` ticks.
-    ``waves`` holds [end in ticks, CTAs] of those in flight, ``left`` the tiles not yet started.
+    ``waves`` holds (end in ticks, CTAs) of those in flight, ``left`` the tiles not yet started.
     """
 
     tenant: Tenant
@@ -35,8 +40,10 @@ class _Grid:
     scale: int
     tile: int
     left: int
-    waves: list[list[int]] = field(default_factory=list)
+    waves: list[tuple[Exact, int]] = field(default_factory=list)
     held: int = 0
+    clock: Clock = field(default_factory=Clock)
+    flow: Flow | None = None
 
     def __post_init__(self) -> None:
         self.order = self.tenant.order
@@ -49,31 +56,43 @@ class _Grid:
     def start(self, now: int, sms: int) -> None:
         self.left -= sms
         self.held += sms
-        self.waves.append([now * self.scale + self.tile, sms])
+        self.waves.append((self.clock.read(now) * self.scale + self.tile, sms))
         self.waves.sort()
 
     def advance(self, now: int, *, keep: bool) -> None:
         """Let CTAs end up to ``now``; where ``keep``, each takes the next tile at once."""
-        ticks, waves = now * self.scale, self.waves
+        ticks, waves = self.clock.read(now) * self.scale, self.waves
         if keep and waves and self.left >= self.held and waves[-1][0] <= ticks:
             rounds = min(self.left // self.held, (ticks - waves[-1][0]) // self.tile + 1)
             self.left -= rounds * self.held
-            for wave in waves:
-                wave[0] += rounds * self.tile
+            waves[:] = [(end + rounds * self.tile, sms) for end, sms in waves]
         while waves and waves[0][0] <= ticks:
             end, sms = waves.pop(0)
             again = min(sms, self.left) if keep else 0
             if again:
                 self.left -= again
-                waves.append([end + self.tile, again])
+                waves.append((end + self.tile, again))
                 waves.sort()
             self.held -= sms - again
+
+    def pace(self, now: int) -> None:
+        """Go as fast as memory allows from ``now`` on."""
+        if self.flow is not None:
+            self.clock.pace(now, self.flow.speed)
+
+    def move(self) -> None:
+        """Move data while any CTA is in flight, and none otherwise."""
+        if self.flow is not None and self.flow.moving != bool(self.held):
+            if self.held:
+                self.flow.start()
+            else:
+                self.flow.stop()
 
     def end_ns(self) -> int:
         """When the last CTA ends if nothing changes; needs CTAs in flight."""
         return self._ns(self._last_ticks())
 
-    def _last_ticks(self) -> int:
+    def _last_ticks(self) -> Exact:
         rounds, rest = divmod(self.left, self.held)
         last = self.waves[-1][0] + rounds * self.tile
         for end, sms in self.waves:
@@ -96,8 +115,8 @@ class _Grid:
         """When the next CTAs end."""
         return self._ns(self.waves[0][0])
 
-    def _ns(self, ticks: int) -> int:
-        return -(-ticks // self.scale)
+    def _ns(self, ticks: Exact) -> int:
+        return self.clock.when(ticks, self.scale)
 
 
 class Waves:
@@ -110,9 +129,10 @@ class Waves:
     kernel other than a gang that has no tiles or no duration takes no SMs.
     """
 
-    def __init__(self, env: simpy.Environment, sms: int) -> None:
+    def __init__(self, env: simpy.Environment, sms: int, memory: Memory) -> None:
         self.env = env
         self.sms = sms
+        self.memory = memory
         self.grids: list[_Grid] = []
         self.gangs: list[Tenant] = []
         self.new: list[Tenant] = []
@@ -134,8 +154,7 @@ class Waves:
             self._call_round(int(self.env.now))
         else:
             tenant.begin()
-            end = self.env.timeout(kernel.ns)
-            end.callbacks.append(lambda _: tenant.finish())
+            Countdown(self.env, kernel.ns, [(self.memory, kernel.bytes)], tenant.finish)
 
     def release(self, tenant: Tenant) -> None:
         """See :class:`SmModel`."""
@@ -174,6 +193,8 @@ class Waves:
         free -= sum(gang.kernel.sms for gang in self.gangs)
         free = self._serve_waiting(now, free)
         self._serve_new(now, free)
+        for grid in self.grids:
+            grid.move()
         self._call_next()
 
     def _claim(self, grid: _Grid) -> Order | None:
@@ -195,6 +216,7 @@ class Waves:
         done = [grid for grid in self.grids if not grid.held and not grid.left]
         for grid in done:
             self.grids.remove(grid)
+            grid.move()
             grid.tenant.finish()
         return bool(done)
 
@@ -242,10 +264,16 @@ class Waves:
         if sms:
             scale = -(-kernel.tiles // self.sms)
             grid = _Grid(tenant, cap, scale, kernel.ns, kernel.tiles)
+            grid.flow = self.memory.flow(kernel.bytes, kernel.ns, partial(self._pace, grid))
             grid.start(now, sms)
             self.grids.append(grid)
             tenant.begin()
         return sms
+
+    def _pace(self, grid: _Grid) -> None:
+        now = int(self.env.now)
+        grid.pace(now)
+        self._call_round(now)  # what comes next comes sooner or later than it was planned
 
     def _call_next(self) -> None:
         """Come back when the next thing happens that anybody waits for."""

@@ -11,6 +11,7 @@ STREAMS = ("compute", "a2a", "comm", "aux")
 EVENTS = ("e0", "e1", "e2")
 COMMS = (Communicator(id="x"), Communicator(id="y"))
 times = st.integers(0, 60)
+sizes = st.sampled_from((0, 500, 1000, 3000))
 
 
 @st.composite
@@ -24,6 +25,7 @@ def ops(draw, name: str) -> Op:
             sms=draw(st.sampled_from((None, 2, 4, 6))),
             blocks_host=draw(st.booleans()),
             ns=tuple((phase, draw(times)) for phase in (*phases, "data")),
+            bytes=draw(sizes),
         )
     return Op(
         id=name,
@@ -32,6 +34,7 @@ def ops(draw, name: str) -> Op:
         tiles=draw(st.sampled_from((None, 1, 5, 8, 9, 40))),
         sms=draw(st.sampled_from((None, 3, 8))),
         ns=tuple((f"k{i}", draw(times)) for i in range(draw(st.integers(1, 2)))),
+        bytes=draw(sizes),
     )
 
 
@@ -85,3 +88,18 @@ def programs(draw, spmd: bool | None = None) -> Program:
             own = own[1:]
         plans.append(Plan(ranks=(rank,), ops=tuple(own), commands=tuple(draw(commands(own)))))
     return Program(ranks=ranks, comms=COMMS, plans=tuple(plans))
+
+
+@st.composite
+def two_plans(draw) -> Program:
+    """Four ranks, some of which run one plan and the rest the same with other durations."""
+    base = [draw(ops(f"op{i}")) for i in range(draw(st.integers(1, 8)))]
+    issued = tuple(draw(commands(base)))
+    first = draw(st.sets(st.integers(0, 3), min_size=1))
+    groups = [tuple(sorted(ranks)) for ranks in (first, {0, 1, 2, 3} - first) if ranks]
+    contents = [tuple(base), tuple(draw(varied(op)) for op in base)]
+    plans = (
+        Plan(ranks=ranks, ops=own, commands=issued)
+        for ranks, own in zip(groups, contents, strict=False)
+    )
+    return Program(ranks=4, comms=COMMS, plans=tuple(plans))

@@ -197,8 +197,14 @@ class SimFlags:
     connections: Whole = 8
     "Hardware queues (CUDA_DEVICE_MAX_CONNECTIONS)."
 
+    memory_sharing: bool = True
+    "Kernels that run at once share the memory bandwidth, max-min fair."
+
+    ranks_per_gpu: Whole = 1
+    "Ranks on one GPU (under MPS), which share its memory and out of which each has its SMs."
+
     sms: Whole | None = None
-    "SMs of the GPU; by default those of the system, 132 without one."
+    "SMs of a rank; by default its share of those of the system, 132 without one."
 
     math_efficiency: float | None = None
     "Part of the peak matrix rate that the roofline assumes; by default 0.65."

@@ -13,9 +13,9 @@ class Kernel(NamedTuple):
 
     ``ns`` is its duration alone on all SMs. A ``gang`` holds ``sms`` SMs, all or none, for its
     whole life; any other kernel is ``tiles`` CTAs, at most ``sms`` of them at once (0: no cap).
-    With neither it holds no SMs. ``meets``: it goes on only once every rank runs it. ``bytes`` is
-    what it moves through memory in its life, evenly. ``origin`` says where the duration came from:
-    the source, and behind the first ", " what of it.
+    With neither it holds no SMs. ``meets``: it goes on only once every rank runs it. ``bytes`` go
+    through memory in its life, alone evenly over ``ns``. ``origin`` says where the duration came
+    from: the source, and behind the first ", " what of it.
     """
 
     phase: str

@@ -41,11 +41,21 @@ class DerivedCosts:
         self.fixed = FixedCosts()
         self.roofline = roofline or Roofline()
         self.profile = profile
+        self._last: tuple[Program, Plan] | None = None
+        self._known: dict[tuple[object, ...], tuple[Kernel, ...]] = {}
 
     def kernels(self, program: Program, plan: Plan, op: Op) -> tuple[Kernel, ...]:
-        """See :class:`sim.costs.Costs`."""
+        """See :class:`sim.costs.Costs`. The layers of a plan are alike and worked out once."""
         if op.ns is not None:
             return self.fixed.kernels(program, plan, op)
+        if self._last is None or self._last[0] is not program or self._last[1] is not plan:
+            self._last, self._known = (program, plan), {}
+        alike = op.kind, op.ubatch, op.tokens, op.sms, op.comm
+        if alike not in self._known:
+            self._known[alike] = self._ask(program, plan, op)
+        return self._known[alike]
+
+    def _ask(self, program: Program, plan: Plan, op: Op) -> tuple[Kernel, ...]:
         workload = program.workload
         if workload is None:
             raise InputError(
@@ -144,10 +154,7 @@ def _warnings(workload: Workload) -> list[str]:
     """What is wrong with the workload or the tables, whatever the durations."""
     deployment, notes = workload.deployment, []
     system = load_system(deployment.system)
-    notes.append(
-        f"routing: {workload.routing}, no limit on nodes; one rank per GPU (TP is 1); no tokens "
-        "are padded"
-    )
+    notes.append(f"routing: {workload.routing}, no limit on nodes; TP is 1; no tokens are padded")
     if (system.name, deployment.nodes) == ("h100", 2) and 8 < deployment.comm_sms < 16:
         notes.append(
             "DISPATCH TOO SLOW: on 2 h100 nodes the table's rows at 12 SMs are outliers (data "

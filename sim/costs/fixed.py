@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
+
 from dbo_sched.errors import InputError
 from dbo_sched.plan import Op, Plan, Program
 from sim.costs import Kernel, Sources
@@ -22,9 +24,10 @@ class FixedCosts:
                 mend="give it ns=PHASE:NANOSECONDS, or take costs auto and a program with a model",
             )
         if op.comm is None:
+            shares = _spread(op.bytes, [ns for _, ns in op.ns])
             return tuple(
-                Kernel(phase, ns, "fixed", sms=op.sms or 0, tiles=op.tiles or 0)
-                for phase, ns in op.ns
+                Kernel(phase, ns, "fixed", sms=op.sms or 0, tiles=op.tiles or 0, bytes=share)
+                for (phase, ns), share in zip(op.ns, shares, strict=True)
             )
         given = dict(op.ns)
         if set(given) - set(PHASES) or "data" not in given:
@@ -42,6 +45,7 @@ class FixedCosts:
                 gang=True,
                 sms=phase_sms(program, op, phase),
                 meets=phase != "layout",
+                bytes=op.bytes if phase == "data" else 0,
             )
             for phase in phases
         )
@@ -49,3 +53,9 @@ class FixedCosts:
     def notes(self, program: Program, sources: Sources) -> tuple[str, ...]:
         """See :class:`sim.costs.Costs`."""
         return ()
+
+
+def _spread(total: int, times: list[int]) -> list[int]:
+    """``total`` in whole parts, proportional to ``times`` to within 1; their sum is kept."""
+    ends = [total * end // (sum(times) or 1) for end in accumulate(times, initial=0)]
+    return [end - start for start, end in pairwise(ends)]

@@ -25,6 +25,7 @@ from dbo_sched.policies.microbatch import pairs
 from dbo_sched.systems import System, load_system
 from dbo_sched.workload import Slice, Workload, arrivals
 from sim.costs import Kernel
+from sim.settings import MEMORY_EFFICIENCY
 
 BYTES = {"fp8": 1, "bf16": 2}
 TILE = 128
@@ -52,7 +53,7 @@ class Roofline:
     """Efficiencies of the roofline, as parts of 1."""
 
     math_efficiency: float = 0.65
-    memory_efficiency: float = 0.8
+    memory_efficiency: float = MEMORY_EFFICIENCY
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -84,7 +85,7 @@ class Roofline:
         if piece.tiles:
             whole = ceil(piece.tiles / system.sms) if piece.waves else piece.tiles / system.sms
             math_ns *= max(1.0, whole) * system.sms / piece.tiles
-        memory_ns = piece.bytes / (system.memory_gbps * self.memory_efficiency)
+        memory_ns = ceil(piece.bytes / (system.memory_gbps * self.memory_efficiency))
         bound = (
             f"{self.math_efficiency:.0%} of {peak:g} TFLOP/s {piece.dtype}"
             if math_ns > memory_ns

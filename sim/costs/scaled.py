@@ -25,7 +25,10 @@ def check_factors(factors: Mapping[str, float]) -> None:
 
 
 class ScaledCosts:
-    """``costs`` with every kernel of an op kind taking ``factors[kind]`` times as long."""
+    """``costs`` with every kernel of an op kind taking ``factors[kind]`` times as long.
+
+    It moves as many times the bytes, so that memory is as much in demand while it runs.
+    """
 
     def __init__(self, costs: Costs, factors: Mapping[str, float]) -> None:
         check_factors(factors)
@@ -39,7 +42,9 @@ class ScaledCosts:
             return kernels
         return tuple(
             kernel._replace(
-                ns=round(kernel.ns * factor), origin=f"{kernel.origin}, times {factor:g}"
+                ns=round(kernel.ns * factor),
+                bytes=int(kernel.bytes * factor),
+                origin=f"{kernel.origin}, times {factor:g}",
             )
             for kernel in kernels
         )

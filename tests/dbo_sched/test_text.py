@@ -75,6 +75,7 @@ def plans(draw, ranks: tuple[int, ...], streams: list[str], comms: list[str]) ->
             scratch=draw(st.none() | names),
             blocks_host=draw(st.booleans()),
             ns=draw(st.none() | phases),
+            bytes=draw(counts),
             follows=draw(st.none() | follows(op_ids[:at])) if at else None,
         )
         for at, name in enumerate(op_ids)

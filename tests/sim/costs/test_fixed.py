@@ -22,6 +22,24 @@ def test_fixed_durations_win_over_tables_and_roofline():
 
 
 @pytest.mark.parametrize(
+    ("op", "moved"),
+    [
+        ("kind=x bytes=100 ns=a:30,b:10,c:60", {"a": 30, "b": 10, "c": 60}),
+        ("kind=x bytes=10 ns=a:1,b:1,c:1", {"a": 3, "b": 3, "c": 4}),
+        ("kind=x bytes=10 ns=a:0,b:0", {"a": 0, "b": 0}),
+        ("kind=x ns=a:5", {"a": 0}),
+        ("kind=x comm=ep bytes=10 ns=layout:5,data:5", {"layout": 0, "data": 10}),
+        ("kind=x comm=ep blocks-host bytes=10 ns=data:5", {"notify": 0, "data": 10}),
+    ],
+)
+def test_bytes_of_an_op_are_spread_over_its_kernels(op, moved):
+    program = from_text(f"program v1\ncomm ep\nop a {op}\n")
+    (plan,) = program.plans
+    kernels = FixedCosts().kernels(program, plan, plan.ops[0])
+    assert {kernel.phase: kernel.bytes for kernel in kernels} == moved
+
+
+@pytest.mark.parametrize(
     ("line", "message"),
     [
         ("op a kind=x", "op 'a' has no duration"),
