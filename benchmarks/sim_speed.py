@@ -65,7 +65,7 @@ def measure() -> dict[str, float | int]:
     workload = Workload(
         model=load_model("deepseek-v3"),
         deployment=Deployment(system="h100", nodes=4, ep=32),
-        sequences=prompts(8192, 4096),
+        batches=(prompts(8192, 4096),),
     )
     program = build_program(workload, "dbo-ht")
     backend = SimBackend()

@@ -72,17 +72,24 @@ def draw(
     return figure
 
 
+class Picture(bytes):
+    """A PNG file's bytes; notebooks show it."""
+
+    def _repr_png_(self) -> bytes:
+        return bytes(self)
+
+
 def timeline_png(
     timelines: Sequence[Timeline], *, layers: tuple[int, int] | None = None, rank: int | None = None
-) -> bytes:
-    """The picture as PNG bytes, with program hashes and command in its metadata."""
+) -> Picture:
+    """The picture as a PNG, with program hashes and command in its metadata."""
     buffer = io.BytesIO()
     headers = [timeline.header for timeline in timelines]
     about = "; ".join(f"{h.schedule} program {h.program_hash} {h.backend}" for h in headers)
     command = next((h.command for h in headers if h.command), "")
     figure = draw(timelines, layers=layers, rank=rank)
     figure.savefig(buffer, dpi=130, metadata={"Description": about, "Source": command})
-    return buffer.getvalue()
+    return Picture(buffer.getvalue())
 
 
 def _window(

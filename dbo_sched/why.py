@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
-from dbo_sched.ranking import BASELINE, Entry
-from dbo_sched.units import unit_for
+from dbo_sched.ranking import BASELINE, Entry, fastest
+from dbo_sched.units import change, unit_for
 
 PAYS, LOSES = 1.02, 0.98
 """Gains in between make no difference worth having."""
@@ -15,9 +16,38 @@ WORTH_TELLING = 0.05
 
 
 def explain(entries: Sequence[Entry]) -> list[str]:
-    """One sentence per entry; a split is measured against ``sequential`` where it is there."""
+    """Which is fastest, then one sentence per entry.
+
+    A split is measured against ``sequential`` where that is among the entries.
+    """
     baseline = next((e for e in entries if e.schedule == BASELINE and e.ubatches == 1), None)
-    return [f"{_verdict(entry)}: {'; '.join(_reasons(entry, baseline))}" for entry in entries]
+    best = fastest(entries)
+    parts = "one ubatch" if best.ubatches == 1 else f"{best.ubatches} ubatches"
+    return [
+        f"fastest is {best.schedule} with {parts}",
+        *(f"{_verdict(entry)}: {'; '.join(_reasons(entry, baseline))}" for entry in entries),
+    ]
+
+
+def notes(entries: Sequence[Entry]) -> list[str]:
+    """What a reader must know of all the entries' numbers: the notes of each, once.
+
+    Durations of one thing that are measured for one schedule and estimated for another make gains
+    that nobody would have; that is pointed out too.
+    """
+    known = list(dict.fromkeys(note for entry in entries for note in entry.timeline.header.notes))
+    families: dict[str, set[str]] = defaultdict(set)
+    for entry in entries:
+        for span in entry.timeline.gpu():
+            thing = f"{span.kind} {span.phase}" if span.comm is not None else span.kind
+            families[thing].add(span.origin.partition(":")[0])
+    mixed = [thing for thing, found in families.items() if len(found) > 1]
+    if mixed:
+        known.append(
+            f"MIXED SOURCES for {', '.join(mixed)}: the schedules' durations are not all of one "
+            "origin, gains may come from that"
+        )
+    return known
 
 
 def _verdict(entry: Entry) -> str:
@@ -51,7 +81,6 @@ def _reasons(entry: Entry, baseline: Entry | None) -> list[str]:
     if entry.faster:
         most = sorted(entry.faster, key=lambda kind: entry.faster[kind])[:2]
         kinds = dict.fromkeys([*most, *(k for k in ("dispatch", "combine") if k in entry.faster)])
-        first, *others = (f"{kind} changes the step by {entry.faster[kind]:+.1%}" for kind in kinds)
-        short = [change.replace(" changes the step", "") for change in others]
-        reasons.append(f"10 % faster {', '.join([first, *short])}")
+        changes = ", ".join(f"{kind} {change(entry.faster[kind])}" for kind in kinds)
+        reasons.append(f"step if 10 % faster: {changes}")
     return reasons

@@ -8,40 +8,25 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from dbo_sched import plot
+from dbo_sched import plot, tables
 from dbo_sched.cli.options import SimFlags, Whole, WorkloadFlags, program_text
 from dbo_sched.cli.output import (
     Bar,
     command_line,
-    ms,
-    percent,
     print_json,
     print_notes,
     print_table,
     signed,
-    us,
     warn,
 )
 from dbo_sched.errors import InputError
 from dbo_sched.files import write_all
 from dbo_sched.policies.engine import engine_notes
-from dbo_sched.ranking import Entry, Variant, rank_schedules, read_variant
+from dbo_sched.ranking import Entry, Variant, fastest, rank_schedules, read_variant
 from dbo_sched.registry import all_schedules
 from dbo_sched.trace import export
-from dbo_sched.why import explain
+from dbo_sched.why import explain, notes
 from dbo_sched.workload import Workload
-
-COLUMNS = (
-    "schedule",
-    "ubatches",
-    "step ms",
-    "us per MoE layer",
-    "gain",
-    "comm hidden",
-    "exposed transfer ms",
-    "peer wait ms",
-    "host blocked ms",
-)
 
 
 def compare(
@@ -111,7 +96,8 @@ def compare(
         print_json(_document(job, entries, jobs, grid))
         return
     if grid:
-        _print_grid(jobs, grid)
+        _print_table(tables.sm_grid([job.deployment.comm_sms for job in jobs], grid))
+        print()
     _print(job, entries)
     if files:
         print(f"wrote {len(files)} files to {out}: timelines.png of all, and for each schedule a")
@@ -134,55 +120,25 @@ def _chosen(names: str | None) -> list[Variant]:
 
 def _best(grid: list[list[Entry]]) -> int:
     """Which row of the grid holds the shortest step; 0 without a grid."""
-    steps = [min(entry.metrics.step_ns for entry in entries) for entries in grid]
+    steps = [fastest(entries).metrics.step_ns for entries in grid]
     return steps.index(min(steps)) if steps else 0
 
 
-def _print_grid(jobs: list[Workload], grid: list[list[Entry]]) -> None:
-    """Steps by schedule and SMs; the best of each schedule marked, and the best of all."""
-    rows = []
-    overall = min(entry.metrics.step_ns for entries in grid for entry in entries)
-    for column in zip(*grid, strict=True):
-        steps = [entry.metrics.step_ns for entry in column]
-        marks = ["**" if ns == overall else "*" if ns == min(steps) else "" for ns in steps]
-        cells = [f"{mark}{ms(ns)}" for ns, mark in zip(steps, marks, strict=True)]
-        rows.append((column[0].schedule, *cells))
-    heads = ("step ms with", *(f"{job.deployment.comm_sms} SMs" for job in jobs))
-    print_table(heads, rows, title="Which split of the SMs: * best of a schedule, ** best of all")
-    print()
-
-
 def _print(workload: Workload, entries: list[Entry]) -> None:
-    rows = [
-        (
-            entry.schedule,
-            str(entry.ubatches),
-            ms(entry.metrics.step_ns),
-            us(entry.moe_layer_ns),
-            f"{entry.gain:.2f}x",
-            percent(entry.metrics.hidden_percent),
-            ms(entry.metrics.mean.exposed_ns),
-            ms(entry.metrics.mean.peer_wait_ns),
-            ms(entry.metrics.mean.host_blocked_ns),
-        )
-        for entry in entries
-    ]
-    print_table(COLUMNS, rows, title=_title(workload))
+    _print_table(tables.comparison(entries, _title(workload)))
     if entries[0].faster:
-        kinds = list(entries[0].faster)
-        changes = [
-            (entry.schedule, *(f"{100 * entry.faster[kind]:+.1f} %" for kind in kinds))
-            for entry in entries
-        ]
         print()
-        print_table(("step change if 10 % faster:", *kinds), changes)
-    print()
-    print("Why:")
+        _print_table(tables.sensitivities(entries))
+    print("\nWhy:")
     print_notes(explain(entries))
     print("Engines:")
     print_notes(engine_notes(workload))
     print("Where the numbers come from:")
-    print_notes(entries[0].timeline.header.notes)
+    print_notes(notes(entries))
+
+
+def _print_table(table: tables.Table) -> None:
+    print_table(table.columns, table.rows, title=table.title)
 
 
 def _title(workload: Workload) -> str:
@@ -209,7 +165,7 @@ def _document(
     return {
         "command": command_line(),
         "workload": workload,
-        "notes": entries[0].timeline.header.notes,
+        "notes": notes(entries),
         "engines": engine_notes(workload),
         "why": explain(entries),
         "versions": entries[0].timeline.header.versions,
@@ -240,7 +196,7 @@ def _document(
 
 def _files(out: Path, entries: list[Entry]) -> dict[Path, bytes]:
     timelines = [signed(entry.timeline) for entry in entries]
-    files = {"timelines.png": plot.timeline_png(timelines)}
+    files: dict[str, bytes] = {"timelines.png": plot.timeline_png(timelines)}
     for entry, timeline in zip(entries, timelines, strict=True):
         name = re.sub(r"[^\w.-]", "-", entry.schedule)
         files[f"{name}.png"] = plot.timeline_png([timeline])

@@ -100,18 +100,3 @@ class Bar:
     def inside(self, part: float) -> None:
         """Which part of what is being done is done."""
         self._bar.update(self._task, description=f"{self._what} {part:.0%}")
-
-
-def ms(ns: float) -> str:
-    """Milliseconds with microseconds."""
-    return f"{ns / 1e6:,.3f}"
-
-
-def us(ns: float | None) -> str:
-    """Microseconds with one decimal."""
-    return "-" if ns is None else f"{ns / 1e3:,.1f}"
-
-
-def percent(value: float | None) -> str:
-    """A share, or a dash where there is none."""
-    return "-" if value is None else f"{value:.1f} %"

@@ -17,14 +17,14 @@ from dbo_sched.cli.options import (
     WorkloadFlags,
     program_from,
 )
-from dbo_sched.cli.output import Bar, percent, print_json, print_notes, print_table, signed
+from dbo_sched.cli.output import Bar, print_json, print_notes, print_table, signed
 from dbo_sched.critical import time_on_path
 from dbo_sched.errors import InputError
 from dbo_sched.files import write_all
 from dbo_sched.metrics import Metrics, measure
 from dbo_sched.timeline import Timeline
 from dbo_sched.trace import export
-from dbo_sched.units import unit_for
+from dbo_sched.units import percent, unit_for
 
 
 def simulate(
@@ -97,7 +97,7 @@ def simulate(
         )
         timeline = signed(backend.run(source)[0])
     metrics = measure(timeline)
-    files = {}
+    files: dict[Path, bytes] = {}
     if png is not None:
         files[png] = plot.timeline_png([timeline], layers=layers, rank=rank)
     if trace is not None:

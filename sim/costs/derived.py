@@ -89,7 +89,7 @@ class DerivedCosts:
             ":" in source for found in sources.values() for source in found
         ):
             return ()
-        return (*self._origins(sources), *_mixed(sources), *_warnings(program.workload))
+        return (*self._origins(sources), *_warnings(program.workload))
 
     def _origins(self, sources: Sources) -> list[str]:
         """One line per source, best first, with the things that came from it."""
@@ -139,15 +139,6 @@ def _because(reason: str, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
         return f"{head} ({reason}){comma}{detail}"
 
     return tuple(kernel._replace(origin=told(kernel.origin)) for kernel in kernels)
-
-
-def _mixed(sources: Sources) -> list[str]:
-    """A kind of op that is partly from one family of sources and partly from another."""
-    return [
-        f"MIXED SOURCES for {thing}: gains between schedules may come from the sources"
-        for thing, found in sources.items()
-        if len({_family(source) for source in found}) > 1
-    ]
 
 
 def _warnings(workload: Workload) -> list[str]:
