@@ -60,7 +60,10 @@ def read_variant(text: str) -> Variant:
             )
         options[option] = value
     schedule = get_schedule(name)
-    schedule.read_options(options)
+    try:
+        schedule.read_options(options)
+    except InputError as error:
+        raise InputError(error.what, where="--schedules", mend=error.mend) from None
     return Variant(schedule, options)
 
 
@@ -115,7 +118,6 @@ def rank_schedules(
     entries = []
     for number, (step, program, timeline) in enumerate(results):
         report(f"{step.variant.name}: what limits it", number / len(steps))
-        short = step.short(backend)
         entries.append(
             Entry(
                 schedule=step.variant.name,
@@ -123,9 +125,9 @@ def rank_schedules(
                 program=program,
                 timeline=timeline,
                 metrics=measure(timeline),
-                moe_layer_ns=short.layer_ns if workload.model.moe_layers else None,
+                moe_layer_ns=step.moe_layer_ns(backend),
                 gain=base / timeline.makespan_ns if timeline.makespan_ns else 1.0,
-                faster=step.faster(backend) if sensitivity else {},
+                faster=step.faster(backend, program) if sensitivity else {},
             )
         )
     report("done", 1.0)
@@ -141,19 +143,6 @@ def _variant(schedule: str | Schedule | Variant) -> Variant:
     if isinstance(schedule, str):
         return read_variant(schedule)
     return schedule if isinstance(schedule, Variant) else Variant(schedule)
-
-
-@dataclass(frozen=True)
-class _Short:
-    """A step of all dense and some MoE layers, and the time that each further MoE layer adds."""
-
-    moe_layers: int
-    start_ns: int
-    layer_ns: float
-
-    def whole_ns(self, moe_layers: int) -> float:
-        """A step with so many MoE layers."""
-        return self.start_ns + (moe_layers - self.moe_layers) * self.layer_ns
 
 
 @dataclass(frozen=True)
@@ -190,23 +179,37 @@ class _Step:
             options=self.variant.options,
         )
 
-    def short(self, backend: Backend) -> _Short:
-        """What steps of n and 2 n MoE layers tell of a long one."""
-        n = STEADY_LAYERS
-        return _short(backend, n, self.program(n), self.program(2 * n))
+    def moe_layer_ns(self, backend: Backend) -> float | None:
+        """Steady time per MoE layer; ``None`` for a model without any."""
+        if not self.workload.model.moe_layers:
+            return None
+        few, many = self._programs(STEADY_LAYERS)
+        return (_step_ns(backend, many) - _step_ns(backend, few)) / STEADY_LAYERS
 
-    def faster(self, backend: Predictor) -> dict[str, float]:
-        """By which part the step changes when each kind of op, or the host, is 10 % faster."""
+    def faster(self, backend: Predictor, program: Program) -> dict[str, float]:
+        """By which part the step changes when each kind of op, or the host, is 10 % faster.
+
+        The step of n MoE layers and what each further one adds tell of all of them; a model
+        without any is run whole.
+        """
         layers, n = self.workload.model.moe_layers, PROBE_LAYERS
-        few, many = self.program(n), self.program(2 * n)
-        before = _short(backend, n, few, many).whole_ns(layers)
+        few, many = self._programs(n) if layers else (program, program)
+
+        def whole_ns(backend: Backend) -> float:
+            start = _step_ns(backend, few)
+            more = _step_ns(backend, many) - start if layers else 0
+            return start + (layers - n) * more / n
+
+        before = whole_ns(backend)
         kinds = dict.fromkeys(op.kind for plan in few.plans for op in plan.ops)
         return {
-            kind: _short(backend.scaled({kind: FASTER}), n, few, many).whole_ns(layers) / before - 1
-            for kind in (*kinds, HOST)
+            kind: whole_ns(backend.scaled({kind: FASTER})) / before - 1 for kind in (*kinds, HOST)
         }
 
+    def _programs(self, moe_layers: int) -> tuple[Program, Program]:
+        """Steps of all dense layers with so many MoE layers, and with twice as many."""
+        return self.program(moe_layers), self.program(2 * moe_layers)
 
-def _short(backend: Backend, layers: int, few: Program, many: Program) -> _Short:
-    start, end = (backend.run(program)[0].makespan_ns for program in (few, many))
-    return _Short(layers, start, (end - start) / layers)
+
+def _step_ns(backend: Backend, program: Program) -> int:
+    return backend.run(program)[0].makespan_ns

@@ -1,8 +1,9 @@
 """Dispatch and combine from the data sheet alone, where nobody has measured.
 
-A call takes its bytes at a part of the link's rate: NVLink within a node, the NIC between nodes. It
-takes no less than its SMs can copy. Parts, rates per SM, latency and notify are those that
-DeepEP's measured kernels show on H100 for hidden 7168; on another machine they are a guess.
+A call takes its bytes at a part of the link's rate: NVLink within a node, the NIC between nodes
+(also where NVLink reaches further, as in an NVL72). It takes no less than its SMs can copy. Parts,
+rates per SM, latency and notify are those that DeepEP's measured kernels show on H100 for hidden
+7168; on another machine they are a guess.
 """
 
 from __future__ import annotations

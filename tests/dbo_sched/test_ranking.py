@@ -63,6 +63,15 @@ def test_sensitivities_of_a_serial_step_are_shares():
     assert entry.faster["host"] == 0
 
 
+def test_a_model_cut_to_its_dense_layers_is_run_whole():
+    job = workload(8192, model=load_model("deepseek-v3").with_layers(2))
+    backend = SimBackend(host=Host(), gpu=IDEAL)
+    entry = rank_schedules(job, ["sequential"], backend, sensitivity=True)[0]
+    assert entry.moe_layer_ns is None
+    assert list(entry.faster) == ["attention", "mlp", "host"]
+    assert entry.faster["attention"] + entry.faster["mlp"] == pytest.approx(-0.1, abs=1e-5)
+
+
 def test_progress_is_told_from_start_to_end():
     told = []
     backend = SimBackend(progress=lambda part: told.append(("inside", part)))
