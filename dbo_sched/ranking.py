@@ -85,8 +85,8 @@ class Entry:
     faster: Mapping[str, float]
 
 
-Report = Callable[[str, float], None]
-"""Told what is being done, and how much of all is done (a part of 1)."""
+Report = Callable[[str, float, float], None]
+"""Told what is being done, and from which part of all to which (parts of 1)."""
 
 
 def rank_schedules(
@@ -97,7 +97,7 @@ def rank_schedules(
     ubatches: int = 2,
     balance_attention: bool = False,
     sensitivity: bool = False,
-    report: Report = lambda what, part: None,
+    report: Report = lambda what, start, end: None,
 ) -> list[Entry]:
     """Every schedule on one step of ``workload``, in the order given.
 
@@ -108,16 +108,17 @@ def rank_schedules(
     variants = [_variant(schedule) for schedule in schedules]
     steps = [_Step(workload, variant, ubatches, balance_attention) for variant in variants]
     results: list[tuple[_Step, Program, Timeline]] = []
+    turns = 2 * len(steps)
     for number, step in enumerate(steps):
-        report(step.variant.name, number / len(steps))
+        report(step.variant.name, number / turns, (number + 1) / turns)
         program = step.program()
         results.append((step, program, backend.run(program)[0]))
     base = next((t.makespan_ns for step, _, t in results if step.is_baseline), None)
     if base is None:
         base = backend.run(build_program(workload, BASELINE))[0].makespan_ns
     entries = []
-    for number, (step, program, timeline) in enumerate(results):
-        report(f"{step.variant.name}: what limits it", number / len(steps))
+    for number, (step, program, timeline) in enumerate(results, start=len(steps)):
+        report(f"{step.variant.name}: short steps", number / turns, (number + 1) / turns)
         entries.append(
             Entry(
                 schedule=step.variant.name,
@@ -130,7 +131,6 @@ def rank_schedules(
                 faster=step.faster(backend, program) if sensitivity else {},
             )
         )
-    report("done", 1.0)
     return entries
 
 

@@ -83,7 +83,7 @@ class Bar:
             disable=not sys.stderr.isatty(),
         )
         self._task = self._bar.add_task("", total=1.0)
-        self._what = ""
+        self.report("")
 
     def __enter__(self) -> Bar:
         self._bar.start()
@@ -92,11 +92,12 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def report(self, what: str, part: float) -> None:
-        """What is being done, and which part of all is done."""
-        self._what = what
-        self._bar.update(self._task, description=what, completed=part)
+    def report(self, what: str, start: float = 0.0, end: float = 1.0) -> None:
+        """What is being done, and from which part of all to which."""
+        self._what, self._start, self._end = what, start, end
+        self._bar.update(self._task, description=what, completed=start)
 
     def inside(self, part: float) -> None:
         """Which part of what is being done is done."""
-        self._bar.update(self._task, description=f"{self._what} {part:.0%}")
+        done = self._start + part * (self._end - self._start)
+        self._bar.update(self._task, description=self._what, completed=done)

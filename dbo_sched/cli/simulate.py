@@ -91,7 +91,7 @@ def simulate(
         )
     source = program_from(program, schedule, workload, ubatches, settings or [])
     with Bar() as bar:
-        bar.report(source.schedule or "program", 0.0)
+        bar.report(source.schedule or "program")
         backend = sim.backend(
             skew_us=_skew(skew), collapse=not all_ranks, limit_us=limit_us, progress=bar.inside
         )

@@ -73,22 +73,19 @@ def test_a_model_cut_to_its_dense_layers_is_run_whole():
 
 
 def test_progress_is_told_from_start_to_end():
-    told = []
-    backend = SimBackend(progress=lambda part: told.append(("inside", part)))
+    told, inside = [], []
     rank_schedules(
         workload(8192, model=load_model("deepseek-v3")),
         ["sequential", "dbo-ht"],
-        backend,
-        report=lambda what, part: told.append((what, part)),
+        SimBackend(progress=inside.append),
+        report=lambda *turn: told.append(turn),
     )
-    assert [entry for entry in told if entry[0] != "inside"] == [
-        ("sequential", 0.0),
-        ("dbo-ht", 0.5),
-        ("sequential: what limits it", 0.0),
-        ("dbo-ht: what limits it", 0.5),
-        ("done", 1.0),
+    assert told == [
+        ("sequential", 0, 0.25),
+        ("dbo-ht", 0.25, 0.5),
+        ("sequential: short steps", 0.5, 0.75),
+        ("dbo-ht: short steps", 0.75, 1),
     ]
-    inside = [part for what, part in told if what == "inside"]
     assert inside and all(0 <= part <= 1 for part in inside)
 
 
