@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
@@ -118,7 +119,8 @@ def rank_schedules(
         base = backend.run(build_program(workload, BASELINE))[0].makespan_ns
     entries = []
     for number, (step, program, timeline) in enumerate(results, start=len(steps)):
-        report(f"{step.variant.name}: short steps", number / turns, (number + 1) / turns)
+        tell = partial(_tell, report, step.variant.name, number / turns, 1 / turns)
+        tell("short steps", 0.0)
         entries.append(
             Entry(
                 schedule=step.variant.name,
@@ -128,7 +130,7 @@ def rank_schedules(
                 metrics=measure(timeline),
                 moe_layer_ns=step.moe_layer_ns(backend),
                 gain=base / timeline.makespan_ns if timeline.makespan_ns else 1.0,
-                faster=step.faster(backend, program) if sensitivity else {},
+                faster=step.faster(backend, program, tell) if sensitivity else {},
             )
         )
     return entries
@@ -186,7 +188,9 @@ class _Step:
         few, many = self._programs(STEADY_LAYERS)
         return (_step_ns(backend, many) - _step_ns(backend, few)) / STEADY_LAYERS
 
-    def faster(self, backend: Predictor, program: Program) -> dict[str, float]:
+    def faster(
+        self, backend: Predictor, program: Program, tell: Callable[[str, float], None]
+    ) -> dict[str, float]:
         """By which part the step changes when each kind of op, or the host, is 10 % faster.
 
         The step of n MoE layers and what each further one adds tell of all of them; a model
@@ -201,14 +205,21 @@ class _Step:
             return start + (layers - n) * more / n
 
         before = whole_ns(backend)
-        kinds = dict.fromkeys(op.kind for plan in few.plans for op in plan.ops)
-        return {
-            kind: whole_ns(backend.scaled({kind: FASTER})) / before - 1 for kind in (*kinds, HOST)
-        }
+        kinds = [*dict.fromkeys(op.kind for plan in few.plans for op in plan.ops), HOST]
+        changes: dict[str, float] = {}
+        for number, kind in enumerate(kinds):
+            tell(f"{kind} 10 % faster", number / len(kinds))
+            changes[kind] = whole_ns(backend.scaled({kind: FASTER})) / before - 1
+        return changes
 
     def _programs(self, moe_layers: int) -> tuple[Program, Program]:
         """Steps of all dense layers with so many MoE layers, and with twice as many."""
         return self.program(moe_layers), self.program(2 * moe_layers)
+
+
+def _tell(report: Report, name: str, start: float, share: float, what: str, part: float) -> None:
+    """Report what is done of a schedule's turn, which is ``share`` of all."""
+    report(f"{name}: {what}", start + share * part, start + share)
 
 
 def _step_ns(backend: Backend, program: Program) -> int:
