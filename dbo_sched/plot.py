@@ -9,7 +9,7 @@ import io
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dbo_sched.errors import InputError
 from dbo_sched.metrics import last_starts, measure, waiting
@@ -39,6 +39,8 @@ LABELS = {
 
 MOST_ARROWS = 150
 """More event waits than that would bury the picture; then none is drawn."""
+
+LABEL = {"color": "white", "fontsize": 7.5, "fontweight": "bold"}
 
 LETTERS = 130
 """How many letters fit on a panel's width."""
@@ -165,10 +167,10 @@ def _bar(
     start, stop, _ = window
     unit = unit_for(stop - start)[0]
 
-    def box(begin: int, end: int, **style: object) -> None:
+    def box(begin: int, end: int, **style: Any) -> None:
         if end > begin:
             place = [((begin - start) / unit, (end - begin) / unit)]
-            axes.broken_barh(place, (row - 0.36, 0.72), **style)  # type: ignore[arg-type]
+            axes.broken_barh(place, (row - 0.36, 0.72), **style)
 
     hatched = {"facecolor": "white", "edgecolor": colour, "hatch": "////", "lw": 0.6}
     if span.phase == "block":
@@ -197,8 +199,8 @@ def _label(axes: Axes, spans: list[Span], row: int, window: tuple[int, int, int]
     if not text:
         return
     middle = ((first + last) / 2 - start) / unit_for(end - start)[0]
-    style = {"ha": "center", "va": "center", "color": "white", "fontweight": "bold"}
-    axes.text(middle, row, text, fontsize=7.5, parse_math=False, **style)  # type: ignore[arg-type]
+    place = {"ha": "center", "va": "center"}
+    axes.text(middle, row, text, place | LABEL, parse_math=False)
 
 
 def _title(timeline: Timeline, rank: int) -> str:

@@ -89,7 +89,8 @@ class DerivedCosts:
             ":" in source for found in sources.values() for source in found
         ):
             return ()
-        return (*self._origins(sources), *_warnings(program.workload))
+        foreign = self.profile.warnings(program.workload) if self.profile else ()
+        return (*self._origins(sources), *foreign, *_warnings(program.workload))
 
     def _origins(self, sources: Sources) -> list[str]:
         """One line per source, best first, with the things that came from it."""
@@ -110,8 +111,7 @@ class DerivedCosts:
             return (
                 f"roofline of the {system} data sheet at {self.roofline.math_efficiency:.0%} of "
                 f"peak math and {self.roofline.memory_efficiency:.0%} of memory bandwidth"
-                + f" {reason}"
-                * bool(reason)
+                f"{' ' * bool(reason)}{reason}"
             )
         return _WORDS[family].format(what)
 

@@ -7,6 +7,8 @@ from collections import defaultdict
 from dbo_sched.errors import InputError
 from dbo_sched.plan import Op, Program
 from dbo_sched.profile import Measured, Profile
+from dbo_sched.systems import load_system
+from dbo_sched.workload import Workload
 from sim.costs import Kernel
 from sim.costs.deepep import PHASES, phase_sms
 from sim.costs.deepep_table import around, linear
@@ -17,7 +19,8 @@ class Profiled:
 
     def __init__(self, profile: Profile, file: str) -> None:
         """Raises InputError where one point was measured twice."""
-        self.profile, self.file = profile, file
+        self.profile = profile
+        self.source = f"profile:{file} {profile.gpu}".replace(", ", " ")
         self.points: dict[tuple[str, int], dict[str, dict[int, Measured]]] = defaultdict(dict)
         for point in profile.kernels:
             phases = self.points[point.kind, point.sms]
@@ -51,19 +54,29 @@ class Profiled:
                 Kernel(
                     phase,
                     between("ns"),
-                    f"profile:{self.file} {self.profile.gpu}, {tokens} tokens{exact}",
+                    f"{self.source}, {tokens} tokens{exact}",
                     tiles=between("tiles"),
                     bytes=between("bytes"),
                 )
             )
         return self._collective(program, op, kernels) if op.comm is not None else tuple(kernels)
 
+    def warnings(self, workload: Workload) -> tuple[str, ...]:
+        """Where the profile is of something else than the workload."""
+        profile, deployment = self.profile, workload.deployment
+        measured = (profile.model, profile.ranks, profile.sms)
+        asked = (workload.model.name, deployment.ep, load_system(deployment.system).sms)
+        if measured == asked:
+            return ()
+        words = ("{} on {} ranks of {} SMs".format(*numbers) for numbers in (measured, asked))
+        return (f"PROFILE OF ANOTHER SETTING: measured {next(words)}, asked for {next(words)}",)
+
     def _collective(self, program: Program, op: Op, kernels: list[Kernel]) -> tuple[Kernel, ...]:
         wrong = {kernel.phase for kernel in kernels} - set(PHASES)
         if wrong or all(kernel.phase != "data" for kernel in kernels):
             raise InputError(
                 f"{op.kind} has phases {', '.join(kernel.phase for kernel in kernels)}",
-                where=self.file,
+                where=self.source,
                 mend=f"give a collective its data phase, and of {', '.join(PHASES)} what it has",
             )
         order = sorted(kernels, key=lambda kernel: PHASES.index(kernel.phase))

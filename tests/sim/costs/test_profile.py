@@ -83,6 +83,18 @@ def test_notes_name_the_profile_and_what_it_lacks():
     told = notes(workload(4096), costs())
     assert "attention, dispatch notify, dispatch data: measured, profile p.json H200" in told
     assert "(the profile has no combine with 20 SMs)" in told
+    assert (
+        "PROFILE OF ANOTHER SETTING: measured m on 2 ranks of 66 SMs, asked for deepseek-v3 on 32 "
+        "ranks of 132 SMs"
+    ) in told
+    same = msgspec.structs.replace(profile(), model="deepseek-v3", ranks=32, sms=132)
+    assert "ANOTHER" not in notes(workload(4096), DerivedCosts(profile=Profiled(same, "p")))
+
+
+def test_commas_in_names_stay_out_of_the_source():
+    named = msgspec.structs.replace(profile(), gpu="H200, 141 GB")
+    found = of("attention", 4096, DerivedCosts(profile=Profiled(named, "p.json")))
+    assert found[0].source == "profile:p.json H200 141 GB"
 
 
 def test_file_round_trips_and_is_loaded_by_name(tmp_path):
