@@ -87,12 +87,13 @@ def _attention(workload: Workload, part: Slice) -> tuple[float, str] | str:
     if not batches[0] <= batch <= batches[-1]:
         return f"{table} ends at {batches[-1]} prompts"
     few, many = around(batches, batch)
-    each = []
+    each, exact = [], few == many
     for row_batch in (few, many):
         lengths = sorted(grid[row_batch])
         if not lengths[0] <= length <= lengths[-1]:
             return f"{table} has no {row_batch} prompts of {length}"
         short, long = around(lengths, length)
+        exact = exact and short == long
         times = [grid[row_batch][row_length] for row_length in (short, long)]
         if min(times) < LAUNCH_FLOORS * min(grid[batches[0]].values()):
             return f"{table} holds little but launch costs here"
@@ -102,7 +103,8 @@ def _attention(workload: Workload, part: Slice) -> tuple[float, str] | str:
         ]
         each.append(linear(length, short, per_token[0], long, per_token[1]))
     ns = linear(batch, few, each[0], many, each[1]) * batch * length
-    return ns, f"table:{table} {system} {ATTENTION_KERNELS[system]}, {batch} x {length}"
+    origin = f"table:{table} {system} {ATTENTION_KERNELS[system]}, {batch} x {length}"
+    return ns, origin + ("" if exact else ", interpolated")
 
 
 def _experts(workload: Workload, part: Slice) -> tuple[float, str] | str:
@@ -122,7 +124,8 @@ def _experts(workload: Workload, part: Slice) -> tuple[float, str] | str:
         return ns
     gather = GATHER_NS[deployment.system]
     where = f"{deployment.system} EP{deployment.ep} less {gather:g} ns a global token"
-    return ns - gather * everyone, f"table:{table} {where}, {everyone} global tokens"
+    origin = f"table:{table} {where}, {everyone} global tokens"
+    return ns - gather * everyone, origin + ("" if everyone in grid else ", interpolated")
 
 
 def _shared(workload: Workload, part: Slice) -> tuple[float, str] | str:
@@ -134,7 +137,10 @@ def _shared(workload: Workload, part: Slice) -> tuple[float, str] | str:
     if grid is None:
         return f"{table} has no row for {system}"
     ns = _along(grid, part.tokens, table)
-    return ns if isinstance(ns, str) else (ns, f"table:{table} {system}, {part.tokens} tokens")
+    if isinstance(ns, str):
+        return ns
+    origin = f"table:{table} {system}, {part.tokens} tokens"
+    return ns, origin + ("" if part.tokens in grid else ", interpolated")
 
 
 TABLES = {"attention": _attention, "experts": _experts, "shared_experts": _shared}

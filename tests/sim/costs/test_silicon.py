@@ -34,7 +34,7 @@ def total(kind, job, **more):
         ("attention", workload(8192, system="b200"), 2.4739, "b200 trtllm_mla, 2 x 4096"),
         ("shared_experts", workload(4096), 0.2986, "mlp_context.csv h100, 4096 tokens"),
         # half way between 4096 (0.2986) and 8192 (0.58288)
-        ("shared_experts", workload(6144), 0.44074, "mlp_context.csv h100, 6144 tokens"),
+        ("shared_experts", workload(6144), 0.44074, "mlp_context.csv h100, 6144 tokens, interpolated"),
         # 131072 global tokens take 3.6469 ms, 8.31 ns of each of them not a rank's own
         ("experts", workload(4096), 3.6469 - 131072 * 8.31e-6, "131072 global tokens"),
     ],
@@ -42,12 +42,13 @@ def total(kind, job, **more):
 def test_rows_come_back(kind, job, ms, origin):
     ns, found = total(kind, job)
     assert ns == round(ms * 1e6)
-    assert origin in found and found.startswith("table:")
+    assert found.startswith("table:") and found.endswith(origin)
 
 
 def test_attention_between_rows_follows_the_time_per_token():
     """3072 is half way from 2048 (1.2538 ms) to 4096 (2.4884): the mean of both times a token."""
-    ns, _ = total("attention", workload(3072, seq_len=3072))
+    ns, origin = total("attention", workload(3072, seq_len=3072))
+    assert origin.endswith("1 x 3072, interpolated")
     assert ns == round(3072 * (1.2538e6 / 2048 + 2.4884e6 / 4096) / 2)
 
 
