@@ -57,14 +57,15 @@ class NoContention:
 
     def __init__(self, env: simpy.Environment, sms: int, memory: Memory) -> None:
         self.env = env
-        self.memory = memory
+        self.sms, self.memory = sms, memory
 
     def submit(self, tenant: Tenant) -> None:
         """See :class:`SmModel`."""
         kernel = tenant.kernel
         tenant.begin()
         if not kernel.gang:
-            Countdown(self.env, kernel.ns, [(self.memory, kernel.bytes)], tenant.finish)
+            ns = kernel.alone_ns(self.sms)
+            Countdown(self.env, ns, [(self.memory, kernel.bytes)], tenant.finish)
 
     def release(self, tenant: Tenant) -> None:
         """See :class:`SmModel`."""

@@ -31,7 +31,7 @@ class _Round(simpy.Event):
 class _Grid:
     """A compute kernel's CTAs. Times inside are exact, in ticks of 1/``scale`` ns by its ``clock``.
 
-    Alone on all SMs the kernel takes ``kernel.ns`` in ``scale`` waves; a tile takes ``tile`` ticks.
+    Alone the kernel takes ``kernel.ns`` in ``scale`` waves; a tile takes ``tile`` ticks.
     ``waves`` holds (end in ticks, CTAs) of those in flight, ``left`` the tiles not yet started.
     """
 
@@ -262,9 +262,10 @@ class Waves:
         cap = min(kernel.sms or self.sms, self.sms)
         sms = min(free, kernel.tiles, cap)
         if sms:
-            scale = -(-kernel.tiles // self.sms)
+            scale = -(-kernel.tiles // (kernel.full_sms or self.sms))
             grid = _Grid(tenant, cap, scale, kernel.ns, kernel.tiles)
-            grid.flow = self.memory.flow(kernel.bytes, kernel.ns, partial(self._pace, grid))
+            alone_ns = kernel.alone_ns(self.sms)
+            grid.flow = self.memory.flow(kernel.bytes, alone_ns, partial(self._pace, grid))
             grid.start(now, sms)
             self.grids.append(grid)
             tenant.begin()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import NamedTuple, Protocol, TypeAlias
 
 from dbo_sched.plan import Op, Plan, Program
@@ -11,11 +12,11 @@ from dbo_sched.plan import Op, Plan, Program
 class Kernel(NamedTuple):
     """One launch of an op.
 
-    ``ns`` is its duration alone on all SMs. A ``gang`` holds ``sms`` SMs, all or none, for its
-    whole life; any other kernel is ``tiles`` CTAs, at most ``sms`` of them at once (0: no cap).
-    With neither it holds no SMs. ``meets``: it goes on only once every rank runs it. ``bytes`` go
-    through memory in its life, alone evenly over ``ns``. ``origin`` says where the duration came
-    from: the source, and behind the first ", " what of it.
+    ``ns`` is its duration alone on ``full_sms`` SMs (0: on as many as the GPU has). A ``gang`` holds
+    ``sms`` SMs, all or none, for its whole life; any other kernel is ``tiles`` CTAs, at most ``sms``
+    of them at once (0: no cap). With neither it holds no SMs. ``meets``: it goes on only once every
+    rank runs it. ``bytes`` go through memory in its life, alone evenly over ``ns``. ``origin`` says
+    where the duration came from: the source, and behind the first ", " what of it.
     """
 
     phase: str
@@ -26,6 +27,13 @@ class Kernel(NamedTuple):
     tiles: int = 0
     meets: bool = False
     bytes: int = 0
+    full_sms: int = 0
+
+    def alone_ns(self, sms: int) -> int:
+        """Its duration alone on ``sms`` SMs, in whole waves of its tiles."""
+        if not self.tiles or not self.full_sms:
+            return self.ns
+        return ceil(self.ns * ceil(self.tiles / sms) / ceil(self.tiles / self.full_sms))
 
     @property
     def source(self) -> str:

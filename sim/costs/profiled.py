@@ -57,6 +57,7 @@ class Profiled:
                     f"{self.source}, {tokens} tokens{exact}",
                     tiles=between("tiles"),
                     bytes=between("bytes"),
+                    full_sms=self.profile.sms,
                 )
             )
         return self._collective(program, op, kernels) if op.comm is not None else tuple(kernels)
@@ -85,6 +86,7 @@ class Profiled:
                 gang=True,
                 sms=phase_sms(program, op, kernel.phase),
                 tiles=0,
+                full_sms=0,
                 meets=kernel.phase != "layout",
             )
             for kernel in order

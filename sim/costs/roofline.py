@@ -98,6 +98,7 @@ class Roofline:
             sms=sms,
             tiles=piece.tiles,
             bytes=round(piece.bytes),
+            full_sms=system.sms,
         )
 
 

@@ -312,6 +312,18 @@ def test_skewed_experts_are_counted_one_by_one():
     assert op.tokens == sum(pairs)
 
 
+@pytest.mark.parametrize("contention", ["waves", "none"])
+@pytest.mark.parametrize(("sms", "waves"), [(132, 14), (66, 28), (100, 18)])
+def test_fewer_sms_take_more_waves(contention, sms, waves):
+    """The output projection's 1792 tiles: each takes what it takes, however many SMs there are."""
+    backend = SimBackend.configured(
+        host="free", latencies=False, sms=sms, contention=contention, memory_sharing=False
+    )
+    timeline = backend.run(build_program(PROMPT, "sequential"))[0]
+    span = next(span for span in timeline.gpu() if span.phase == "o")
+    assert span.end_ns - span.start_ns == ceil(round(14 * tile(128 * 128)) * waves / 14)
+
+
 def test_bf16_dispatch_quantises_behind_it():
     """Fewer kernels before the wire, one more on the 29765 rows received: read BF16, write FP8."""
     job = workload(4096, dispatch_dtype="bf16")
