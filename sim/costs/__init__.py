@@ -12,11 +12,11 @@ from dbo_sched.plan import Op, Plan, Program
 class Kernel(NamedTuple):
     """One launch of an op.
 
-    ``ns`` is its duration alone on ``full_sms`` SMs (0: on as many as the GPU has). A ``gang`` holds
-    ``sms`` SMs, all or none, for its whole life; any other kernel is ``tiles`` CTAs, at most ``sms``
-    of them at once (0: no cap). With neither it holds no SMs. ``meets``: it goes on only once every
-    rank runs it. ``bytes`` go through memory in its life, alone evenly over ``ns``. ``origin`` says
-    where the duration came from: the source, and behind the first ", " what of it.
+    ``ns`` is its duration alone on ``full_sms`` SMs (0: on as many as the GPU has). A ``gang``
+    holds ``sms`` SMs, all or none, for its whole life; any other kernel is ``tiles`` CTAs, at most
+    ``sms`` of them at once (0: no cap). With neither it holds no SMs. ``meets``: it goes on only
+    once every rank runs it. ``bytes`` go through memory in its life, alone evenly over ``ns``.
+    ``origin`` says where the duration came from: the source, and behind the first ", " what of it.
     """
 
     phase: str
