@@ -67,8 +67,11 @@ def _reasons(entry: Entry, baseline: Entry | None) -> list[str]:
         return ["nothing runs"]
     per_unit, unit = unit_for(step)
     reasons = [f"compute is {times.compute_ns / per_unit:,.1f} of {step / per_unit:,.1f} {unit}"]
+    busiest = max(rank.compute_ns for rank in entry.metrics.ranks.values())
+    if busiest > PAYS * times.compute_ns:
+        reasons[0] += f" in the mean and {busiest / per_unit:,.1f} on the busiest rank"
     if baseline is None or entry is baseline:
-        best = step / times.compute_ns if times.compute_ns else 1.0
+        best = step / busiest if busiest else 1.0
         reasons[0] += f", so hiding everything else would gain {best:.2f}x"
     else:
         longer = times.compute_ns / max(1, baseline.metrics.mean.compute_ns) - 1

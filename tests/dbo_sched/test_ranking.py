@@ -12,6 +12,7 @@ from support import IDEAL, small_workload
 from dbo_sched import InputError, build_program, rank_schedules
 from dbo_sched.models import load_model
 from dbo_sched.ranking import fastest, read_variant
+from dbo_sched.routing import Routing
 from dbo_sched.tables import comparison, sensitivities, sm_grid
 from dbo_sched.why import explain
 from sim import Host, SimBackend
@@ -115,6 +116,16 @@ def test_what_does_not_pay_says_so_and_names_the_host():
     assert f"dbo-ht does not pay here ({found[1].gain:.2f}x)" in overlapped
     assert "longer than unsplit and alone on the SMs)" in overlapped
     assert "idle: gaps" in overlapped and "step if 10 % faster: host -9." in overlapped
+
+
+def test_what_could_be_gained_is_bounded_by_the_busiest_rank():
+    job = msgspec.structs.replace(workload(), routing=Routing(popularity="zipf", exponent=1))
+    (entry,) = entries("sequential", job=job)
+    busiest = max(rank.compute_ns for rank in entry.metrics.ranks.values())
+    assert busiest > 1.2 * entry.metrics.mean.compute_ns
+    told = explain([entry])[1]
+    assert f"{busiest / 1e6:.1f} on the busiest rank, so hiding everything else" in told
+    assert f"would gain {entry.metrics.step_ns / busiest:.2f}x" in told
 
 
 def test_fastest_of_equals_is_the_first():
