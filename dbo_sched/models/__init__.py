@@ -144,6 +144,14 @@ def model_from_config(text: str, *, name: str, where: str) -> Model:
         model = msgspec.convert({"name": name, **fields}, Model)
     except msgspec.ValidationError as error:
         raise InputError(f"wrong value: {error}", where=where, mend="mend that key") from None
+    groups = getattr(model.attention, "num_key_value_heads", 1)
+    if model.num_attention_heads % groups:
+        raise InputError(
+            f"num_attention_heads {model.num_attention_heads} is no multiple of "
+            f"num_key_value_heads {groups}",
+            where=where,
+            mend="mend one of the two keys",
+        )
     if model.num_experts_per_tok > model.n_routed_experts:
         raise InputError(
             f"num_experts_per_tok {model.num_experts_per_tok} is more than the "

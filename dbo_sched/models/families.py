@@ -21,9 +21,17 @@ class Config:
         self.missing: list[str] = []
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key; one that is left out or null, and has no default, is noted."""
+        """The number of a key; one that is left out or null, and has no default, is noted.
+
+        Raises:
+            InputError: something else than a whole number.
+        """
         value = self.keys.get(key)
         if value is not None:
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise InputError(
+                    f"key {key} is {value!r}", where=self.where, mend="give it a whole number"
+                )
             return value
         if default is None:
             self.missing.append(key)
@@ -59,7 +67,7 @@ def _deepseek(config: Config) -> Fields:
     ranks = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
     attention = {"kind": "mla", **{key: config.get(key) for key in ranks}}
     if config.keys.get("q_lora_rank") is not None:
-        attention["q_lora_rank"] = config.keys["q_lora_rank"]
+        attention["q_lora_rank"] = config.get("q_lora_rank")
     elif "q_lora_rank" not in config.keys:
         config.missing.append("q_lora_rank")  # null says that there is none; silence says nothing
     return _common(config) | _dense_first(config) | {"attention": attention}
@@ -76,7 +84,7 @@ def _dense_first(config: Config) -> Fields:
         "intermediate_size": config.get("intermediate_size"),
         "moe_intermediate_size": config.get("moe_intermediate_size"),
         "n_routed_experts": config.get("n_routed_experts"),
-        "n_shared_experts": config.keys.get("n_shared_experts") or 0,  # null: none
+        "n_shared_experts": config.get("n_shared_experts", 0),  # null: none
     }
 
 
@@ -84,6 +92,7 @@ def _qwen(config: Config) -> Fields:
     """Qwen3-MoE: grouped-query attention, no shared experts, dense layers listed one by one."""
     if config.keys.get("decoder_sparse_step", 1) != 1:
         raise config.refuse("decoder_sparse_step", "1", "use a model with an MoE in every layer")
+    renamed = "num_experts" not in config.keys and "num_local_experts" in config.keys
     dense = config.keys.get("mlp_only_layers") or []
     if dense != list(range(len(dense))):
         raise config.refuse("mlp_only_layers", "the first layers", "use a model of that layout")
@@ -92,7 +101,7 @@ def _qwen(config: Config) -> Fields:
         "first_k_dense_replace": len(dense),
         "intermediate_size": config.get("intermediate_size"),
         "moe_intermediate_size": config.get("moe_intermediate_size"),
-        "n_routed_experts": config.get("num_experts", config.keys.get("num_local_experts")),
+        "n_routed_experts": config.get("num_local_experts" if renamed else "num_experts"),
         "n_shared_experts": 0,
     }
 
