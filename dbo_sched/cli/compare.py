@@ -39,12 +39,13 @@ def compare(
     workload: WorkloadFlags = WorkloadFlags(),
     sim: SimFlags = SimFlags(),
 ) -> None:
-    """Predict the step of several schedules for one workload, compare them and say why.
+    """Compare several schedules of one workload: how long, and why.
 
-    gain is the step of sequential over the schedule's; comm hidden is the share of the transfer
-    (data phases of dispatch and combine) that runs under compute. The second table says by how
-    much the step changes when all ops of one kind are 10 % faster. With several --comm-sms a grid
-    of steps comes first (* the best of a schedule, ** of all), and the tables are of the best.
+    gain is the step of sequential over the schedule's; comm hidden is the share
+    of the transfer (data phases of dispatch and combine) that runs under compute.
+    The second table says by how much the step changes when all ops of one kind
+    are 10 % faster. With several --comm-sms a grid of steps comes first (* the
+    best of a schedule, ** of all), and the tables are of the best.
 
     Parameters
     ----------

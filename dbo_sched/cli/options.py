@@ -179,8 +179,10 @@ class SimFlags:
     """How the SimPy model predicts."""
 
     costs: str = "auto"
-    """Durations: auto (DeepEP tables, fits to them, roofline), silicon (compute tables too),
-    roofline (data sheet only), profile:FILE, or fixed (what is written on the ops)."""
+    (
+        "Durations: auto (DeepEP tables, fits to them, roofline), silicon (compute tables too), "
+        "roofline (data sheet only), profile:FILE, or fixed (what is written on the ops)."
+    )
 
     scale: str | None = None
     "Times of op kinds, or of the host, times a factor: dispatch=0.5,host=0."

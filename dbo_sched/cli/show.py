@@ -28,8 +28,9 @@ def show(
 ) -> None:
     """Show a program's commands for one layer period, or the metrics of a timeline.
 
-    A period goes from the first launch of a layer to the first launch of the next one, in host
-    order, so it holds the other ubatches' work that falls between.
+    A period goes from the first launch of a layer to the first launch of the
+    next one, in host order, so it holds the other ubatches' work that falls
+    between.
 
     Parameters
     ----------

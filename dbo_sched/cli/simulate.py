@@ -26,6 +26,9 @@ from dbo_sched.timeline import Timeline
 from dbo_sched.trace import export
 from dbo_sched.units import percent, unit_for
 
+DERIVING = ("costs", "math_efficiency", "memory_efficiency")
+"""Flags that say how durations are derived from a model."""
+
 
 def simulate(
     program: Path | None = None,
@@ -90,6 +93,13 @@ def simulate(
             "two results go to one file", where="--png, --trace, --out", mend="name different files"
         )
     source = program_from(program, schedule, workload, ubatches, settings or [])
+    given = [flag for flag in DERIVING if getattr(sim, flag) != getattr(SimFlags, flag)]
+    if source.workload is None and sim.costs != "fixed" and given:
+        raise InputError(
+            f"--{given[0].replace('_', '-')} has no effect on a program without a model",
+            where="command line",
+            mend="leave it out: durations are those written on the ops",
+        )
     with Bar() as bar:
         bar.report(source.schedule or "program")
         backend = sim.backend(

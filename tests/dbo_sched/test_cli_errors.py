@@ -74,6 +74,10 @@ BAD = [
     (["simulate", "--schedule", "dbo-ht", "--costs", "fixed"], "has no duration"),
     (["simulate", "--schedule", "dbo-ht", "--rank", "1"], "no picture to apply it to"),
     (["show", "p.txt"], "p.txt: cannot be read"),
+    *(
+        (["simulate", str(REPO / "examples/by-hand.txt"), *flags], "has no effect on a program")
+        for flags in (["--costs", "silicon"], ["--memory-efficiency", "0.5"])
+    ),
 ]
 
 
