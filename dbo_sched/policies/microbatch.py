@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
+from dbo_sched.errors import InputError
 from dbo_sched.workload import Sequences, Slice
 
 
@@ -42,6 +43,16 @@ class Rules:
     decode_threshold: int = 32
     prefill_threshold: int = 512
     runner: Literal["v1", "v2"] = "v1"
+
+    def __post_init__(self) -> None:
+        """Raises InputError for fewer than two ubatches, or thresholds that do not fill them."""
+        least = min(self.decode_threshold, self.prefill_threshold)
+        if self.ubatches < 2 or least < self.ubatches:
+            raise InputError(
+                f"{self.ubatches} ubatches from {least} tokens on",
+                where="microbatch rules",
+                mend="give two ubatches or more, and thresholds of at least one token each",
+            )
 
 
 @dataclass(frozen=True)
@@ -75,17 +86,12 @@ def decide(
     if refusal:
         warnings = _no_graph(ranks, padded, whole_graphs)
         return Decision(1, padded, (), refusal, warnings)
-    cuts = even_cuts(padded, rules.ubatches)
-    empty = sum(rank.tokens <= cuts[-1] for rank in ranks) if cuts else 0
-    return Decision(
-        rules.ubatches,
-        padded,
-        cuts,
-        f"all {len(ranks)} ranks agree",
-        (f"the last ubatch is empty on {empty} of {len(ranks)} ranks: runs without graphs",)
-        if empty
-        else (),
-    )
+    fewest, parts = min(rank.tokens for rank in ranks), rules.ubatches
+    warnings = ()
+    if fewest * parts < padded * (parts - 1):  # with two ubatches vLLM's 2 x fewest < padded
+        warnings = (f"a rank has {fewest} of {padded} tokens, its last ubatch none: no graphs",)
+    cuts = even_cuts(padded, parts)
+    return Decision(parts, padded, cuts, f"all {len(ranks)} ranks agree", warnings)
 
 
 def _refusal(ranks: Sequence[RankStep], rules: Rules, padded: int) -> str:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import small_workload
 
-from dbo_sched import Deployment, Workload, build_program, load_model
+from dbo_sched import Deployment, InputError, Workload, build_program, load_model
 from dbo_sched.plan import Launch
 from dbo_sched.policies.engine import engine_notes, rank_step
 from dbo_sched.policies.microbatch import (
@@ -75,10 +75,18 @@ def test_padding_and_cuts_are_of_the_fullest_rank():
 
 
 def test_empty_ubatches_of_the_v2_runner_cost_the_graphs():
+    """vLLM asks 2 x fewest < padded, and takes half exactly as enough."""
     assert decide(mixed(4096, 600), V2).warnings == (
-        "the last ubatch is empty on 1 of 2 ranks: runs without graphs",
+        "a rank has 600 of 4096 tokens, its last ubatch none: no graphs",
     )
-    assert decide(mixed(4096, 2049), V2).warnings == ()
+    assert decide(mixed(4096, 2047), V2).warnings != ()
+    assert decide(mixed(4096, 2048), V2).warnings == ()
+
+
+@pytest.mark.parametrize("numbers", [(1, 32, 512), (4, 3, 512), (2, 32, 1)])
+def test_rules_that_do_not_fill_the_ubatches_are_refused(numbers):
+    with pytest.raises(InputError, match="give two ubatches or more"):
+        Rules(*numbers)
 
 
 def test_unsplit_decode_without_a_graph_is_warned_of():
