@@ -2,8 +2,9 @@
 
 While all kernels that move data demand no more than the GPU has, each runs at full speed. Otherwise
 bandwidth is handed out evenly, to nobody more than it demands, and a kernel's speed is what it gets
-over what it demands. Speeds are exact fractions and change only when a kernel starts or stops
-moving data, in whole nanoseconds.
+over what it demands. Shares are exact fractions and change only when a kernel starts or stops
+moving data, in whole nanoseconds; speeds are counted in 2 ** -40, rounded up, so that no step is
+off by a picosecond.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import cached_property
+from math import ceil
 from operator import attrgetter
-from typing import TypeAlias
 
 from sim.settings import Gpu
 
-Exact: TypeAlias = int | Fraction
+FULL_SPEED = 2**40
+"""The speed of a kernel that nobody slows."""
 
 
 class Flow:
@@ -30,7 +32,7 @@ class Flow:
     ) -> None:
         self.domain, self.moved, self.ns, self.ranks = domain, moved, ns, ranks
         self.paced = paced
-        self.speed: Exact = 1
+        self.speed = FULL_SPEED
 
     @cached_property
     def demand(self) -> Fraction:
@@ -50,10 +52,10 @@ class Flow:
     def stop(self) -> None:
         """The kernel moves no more data."""
         del self.domain.flows[self]
-        self.set_speed(1)
+        self.set_speed(FULL_SPEED)
         self.domain.share(-self._bound())
 
-    def set_speed(self, speed: Exact) -> None:
+    def set_speed(self, speed: int) -> None:
         """Go on at ``speed``."""
         if speed != self.speed:
             self.speed = speed
@@ -83,9 +85,9 @@ class Domain:
         if level is not None or self._short:
             for flow in self.flows:
                 if level is not None and flow.demand > level:
-                    flow.set_speed(level / flow.demand)
+                    flow.set_speed(ceil(level / flow.demand * FULL_SPEED))
                 else:
-                    flow.set_speed(1)
+                    flow.set_speed(FULL_SPEED)
         self._short = level is not None
 
     def _level(self) -> Fraction | None:

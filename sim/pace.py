@@ -10,29 +10,32 @@ from collections.abc import Callable, Iterable
 
 import simpy
 
-from sim.bandwidth import Exact, Flow, Memory
+from sim.bandwidth import FULL_SPEED, Flow, Memory
 
 
 class Clock:
-    """A kernel's own time: the model's until the kernel is slowed, and slower while it is."""
+    """A kernel's own time: the model's until the kernel is slowed, and slower while it is.
+
+    It counts in ns / ``FULL_SPEED``.
+    """
 
     __slots__ = ("_at", "_reads", "speed")
 
     def __init__(self) -> None:
         self._at = 0
-        self._reads: Exact = 0
-        self.speed: Exact = 1
+        self._reads = 0
+        self.speed = FULL_SPEED
 
-    def read(self, now: int) -> Exact:
+    def read(self, now: int) -> int:
         """What it shows at ``now``."""
         return self._reads + (now - self._at) * self.speed
 
-    def pace(self, now: int, speed: Exact) -> None:
+    def pace(self, now: int, speed: int) -> None:
         """Go at ``speed`` from ``now`` on."""
         self._reads, self._at, self.speed = self.read(now), now, speed
 
-    def when(self, ticks: Exact, scale: int = 1) -> int:
-        """The first nanosecond at which it shows ``ticks`` of 1/``scale`` ns, at today's speed."""
+    def when(self, ticks: int, scale: int = 1) -> int:
+        """The first nanosecond at which it shows ``ticks`` / ``scale``, at today's speed."""
         return self._at - (self._reads * scale - ticks) // (scale * self.speed)
 
 
@@ -52,7 +55,7 @@ class Countdown:
     ) -> None:
         self._env, self._finish = env, finish
         self._clock = Clock()
-        self._end = int(env.now) + ns
+        self._end = (int(env.now) + ns) * FULL_SPEED
         self._flows: list[Flow] = []
         self._plan(ns)
         for memory, moved in moves:

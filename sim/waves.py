@@ -13,7 +13,7 @@ from functools import partial
 import simpy
 from simpy.events import EventPriority
 
-from sim.bandwidth import Exact, Flow, Memory
+from sim.bandwidth import FULL_SPEED, Flow, Memory
 from sim.gpu import Order, Tenant
 from sim.pace import Clock, Countdown
 
@@ -29,7 +29,7 @@ class _Round(simpy.Event):
 
 @dataclass(eq=False)
 class _Grid:
-    """A compute kernel's CTAs. Times inside are exact, in ticks of 1/``scale`` ns by its ``clock``.
+    """A compute kernel's CTAs. Times inside are its ``clock``'s, times ``scale``.
 
     Alone the kernel takes ``kernel.ns`` in ``scale`` waves; a tile takes ``tile`` ticks.
     ``waves`` holds (end in ticks, CTAs) of those in flight, ``left`` the tiles not yet started.
@@ -40,7 +40,7 @@ class _Grid:
     scale: int
     tile: int
     left: int
-    waves: list[tuple[Exact, int]] = field(default_factory=list)
+    waves: list[tuple[int, int]] = field(default_factory=list)
     held: int = 0
     clock: Clock = field(default_factory=Clock)
     flow: Flow | None = None
@@ -92,7 +92,7 @@ class _Grid:
         """When the last CTA ends if nothing changes; needs CTAs in flight."""
         return self._ns(self._last_ticks())
 
-    def _last_ticks(self) -> Exact:
+    def _last_ticks(self) -> int:
         rounds, rest = divmod(self.left, self.held)
         last = self.waves[-1][0] + rounds * self.tile
         for end, sms in self.waves:
@@ -115,7 +115,7 @@ class _Grid:
         """When the next CTAs end."""
         return self._ns(self.waves[0][0])
 
-    def _ns(self, ticks: Exact) -> int:
+    def _ns(self, ticks: int) -> int:
         return self.clock.when(ticks, self.scale)
 
 
@@ -263,7 +263,7 @@ class Waves:
         sms = min(free, kernel.tiles, cap)
         if sms:
             scale = -(-kernel.tiles // (kernel.full_sms or self.sms))
-            grid = _Grid(tenant, cap, scale, kernel.ns, kernel.tiles)
+            grid = _Grid(tenant, cap, scale, kernel.ns * FULL_SPEED, kernel.tiles)
             alone_ns = kernel.alone_ns(self.sms)
             grid.flow = self.memory.flow(kernel.bytes, alone_ns, partial(self._pace, grid))
             grid.start(now, sms)
