@@ -28,12 +28,15 @@ from dbo_sched.trace import export
 from dbo_sched.why import explain, notes
 from dbo_sched.workload import Workload
 
+MOST_PROBED_RANKS = 16
+"""With more different ranks than that, what limits a schedule is only looked for when asked."""
+
 
 def compare(
     *,
     schedules: str | None = None,
     ubatches: Whole = 2,
-    sensitivity: bool = True,
+    sensitivity: bool | None = None,
     out: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
     workload: WorkloadFlags = WorkloadFlags(),
@@ -55,7 +58,7 @@ def compare(
     ubatches
         Parts that schedules with overlap split the batch into; the others run it whole.
     sensitivity
-        Find out what limits each schedule; without it the command is faster.
+        Find out what limits each schedule; by default unless more than 16 ranks differ.
     out
         Folder to write to: picture, Chrome trace and program of each schedule, a picture of all.
     json
@@ -86,6 +89,8 @@ def compare(
             report=bar.report,
         )
 
+    if sensitivity is None:
+        sensitivity = all(_different_ranks(job) <= MOST_PROBED_RANKS for job in jobs)
     with Bar() as bar:
         grid = [run(job, bar, limits=False) for job in jobs] if len(jobs) > 1 else []
         best = _best(grid)
@@ -119,6 +124,12 @@ def _chosen(names: str | None) -> list[Variant]:
     return [read_variant(name) for name in dict.fromkeys(chosen)]
 
 
+def _different_ranks(job: Workload) -> int:
+    """Ranks that have to be simulated one by one."""
+    drawn = job.routing.popularity != "balanced"
+    return job.deployment.ep if drawn else len(set(job.batches))
+
+
 def _best(grid: list[list[Entry]]) -> int:
     """Which row of the grid holds the shortest step; 0 without a grid."""
     steps = [fastest(entries).metrics.step_ns for entries in grid]
@@ -130,6 +141,8 @@ def _print(workload: Workload, entries: list[Entry]) -> None:
     if entries[0].faster:
         print()
         _print_table(tables.sensitivities(entries))
+    else:
+        print("(what limits them is not looked for: --sensitivity does, and takes longer)")
     print("\nWhy:")
     print_notes(explain(entries))
     print("Engines:")

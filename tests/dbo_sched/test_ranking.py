@@ -247,6 +247,8 @@ def test_batches_and_loads_come_from_files(run, tmp_path):
         "seed": 7,
     }
     assert document["schedules"][0]["peer_wait_ns"] > 0
+    # 32 different ranks: what limits the step is not looked for unless asked
+    assert document["schedules"][0]["step_change_if_10_percent_faster"] == {}
 
 
 def test_program_of_uneven_skewed_ranks_round_trips_and_runs_from_its_file(run, tmp_path):
